@@ -18,6 +18,11 @@ def log_entry(log: str, number: int) -> str:
     return f"{log}/{number:012d}.json"
 
 
+def log_snapshot(log: str) -> str:
+    """All entries so far, one a line. Derived."""
+    return f"{log}-snapshot.jsonl"
+
+
 def experiments() -> str:
     return "experiments"
 

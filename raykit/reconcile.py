@@ -1,0 +1,284 @@
+"""The one brain: what a run's log says, and what its launch does next.
+
+Pure and small enough to simulate: `fold` turns events into a `RunState`; `reconcile` turns a state and what
+the launch sees around it into actions. Nothing here reads a clock or a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raykit import history
+from raykit.errors import FencedError
+from raykit.records import (
+    EXACTNESS,
+    AttemptEnded,
+    AttemptStarted,
+    Beat,
+    Commit,
+    Difference,
+    EndReason,
+    Exactness,
+    GateResult,
+    Launched,
+    Place,
+    Released,
+    RunEntry,
+    Segment,
+    StopRequested,
+    Superseded,
+)
+
+# --- what the log says --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run as its log tells it."""
+
+    events: Sequence[object] = ()
+    launched: Launched | None = None
+    """The launch that owns the run, unless `released`."""
+    launched_at: float = 0.0
+    released: EndReason | None = None
+    heard_at: float = 0.0
+    """When the owning launch, or one of its attempts, last wrote to the log."""
+    attempts: Sequence[AttemptStarted] = ()
+    ends: Mapping[int, AttemptEnded] = field(default_factory=dict)
+    commits: Sequence[Commit] = ()
+    gates: Mapping[str, GateResult] = field(default_factory=dict)
+    """The newest result of each gate."""
+    stop: StopRequested | None = None
+    """A stop that the owning launch has asked for."""
+
+    @property
+    def attempt(self) -> AttemptStarted | None:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def ended(self) -> AttemptEnded | None:
+        """How the newest attempt ended; None while it runs, or if nobody has said so."""
+        return self.ends.get(self.attempts[-1].attempt) if self.attempts else None
+
+    @property
+    def completed(self) -> bool:
+        return self.ended is not None and self.ended.reason == "completed"
+
+    @property
+    def committed(self) -> int | None:
+        """The update of the newest commit."""
+        return self.commits[-1].update if self.commits else None
+
+    def recorded(self) -> int:
+        """The last update whose row is durable.
+
+        Raises:
+            CorruptError: the history has a gap or an overlap.
+        """
+        spans = history.lineage(self.events, "train")
+        return spans[-1].last if spans else 0
+
+
+def fold(entries: Iterable[RunEntry]) -> RunState:
+    """Read a run's log into its state."""
+    events: list[object] = []
+    launched: Launched | None = None
+    launched_at = heard_at = 0.0
+    released: EndReason | None = None
+    attempts: list[AttemptStarted] = []
+    ends: dict[int, AttemptEnded] = {}
+    gates: dict[str, GateResult] = {}
+    stop: StopRequested | None = None
+    for entry in entries:
+        heard_at = entry.at
+        for event in entry.events:
+            events.append(event)
+            match event:
+                case Launched():
+                    launched, launched_at, released, stop = event, entry.at, None, None
+                case Released():
+                    released = event.reason
+                case AttemptStarted():
+                    attempts.append(event)
+                case AttemptEnded():
+                    ends[event.attempt] = event
+                case GateResult():
+                    gates[event.gate] = event
+                case StopRequested():
+                    stop = event
+                case Beat() | Segment() | Commit() | Superseded():
+                    pass
+    return RunState(
+        events=events,
+        launched=launched,
+        launched_at=launched_at,
+        released=released,
+        heard_at=heard_at,
+        attempts=attempts,
+        ends=ends,
+        commits=history.commits(events),
+        gates=gates,
+        stop=stop,
+    )
+
+
+def lowest(differences: Iterable[Difference]) -> Exactness:
+    """The exactness class that all differences together leave."""
+    worst = max((EXACTNESS.index(difference.allows) for difference in differences), default=0)
+    return EXACTNESS[worst]
+
+
+def falls_short(exactness: Exactness, needed: Exactness) -> bool:
+    """Is `exactness` less than `needed`?"""
+    return EXACTNESS.index(exactness) > EXACTNESS.index(needed)
+
+
+# --- fencing ------------------------------------------------------------------------------------------------
+
+
+def require_launch(state: RunState, launch: str) -> None:
+    """Let only the launch that owns the run go on.
+
+    Raises:
+        FencedError: another launch has taken the run.
+    """
+    if state.launched is None or state.launched.launch != launch:
+        owner = "nobody" if state.launched is None else state.launched.launch
+        raise FencedError(f"launch {launch} no longer owns this run; {owner} does")
+
+
+def require_attempt(state: RunState, launch: str, attempt: int) -> None:
+    """Let only the newest attempt of the owning launch go on.
+
+    Raises:
+        FencedError: a newer attempt or another launch has taken the run, or this attempt has ended.
+    """
+    require_launch(state, launch)
+    newest = state.attempt
+    if newest is None or newest.attempt != attempt:
+        raise FencedError(f"attempt {attempt} is superseded by attempt {newest.attempt if newest else 'none'}")
+    if attempt in state.ends:
+        raise FencedError(f"attempt {attempt} has already ended")
+
+
+# --- what a launch does next --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a launch sees around the log."""
+
+    launch: str
+    place: Place
+    holder_alive: bool | None = None
+    """Whether the process of the owning launch is alive; None if it is on another machine."""
+    training: str = "not-started"
+    """`not-started`, `running`, or `returned`."""
+    signal: str | None = None
+    """Why this launch was asked to stop."""
+    curves_update: int = 0
+    """The update up to which curves have been drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The parts of a plan that the launch loop acts on."""
+
+    curves_every: int
+    beat_s: float = 20.0
+    lease_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyComplete:
+    """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseHeld:
+    """Another launch that is alive has the run."""
+
+    holder: Launched
+    heard_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRun:
+    """Write `launched`; the attempts that nobody ended were killed."""
+
+    unended: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartTraining:
+    """Start the gang of workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStop:
+    """Write `stop_requested`."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendBeat:
+    """Write `beat`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawCurves:
+    """Draw the curves through `update`."""
+
+    update: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Write `released` and end."""
+
+
+Action = AlreadyComplete | RefuseHeld | TakeRun | StartTraining | RequestStop | SendBeat | DrawCurves | Leave
+
+
+def reconcile(policy: Policy, state: RunState, seen: Seen, now: float) -> tuple[Action, ...]:
+    """What the launch does next, in order. The same inputs always give the same actions.
+
+    Raises:
+        FencedError: this launch had the run and another one has taken it.
+        CorruptError: the history has a gap or an overlap.
+    """
+    mine = state.launched is not None and state.launched.launch == seen.launch
+    if not mine:
+        if seen.training != "not-started":
+            require_launch(state, seen.launch)
+        return (_before_start(state, seen, now),)
+    actions: list[Action] = []
+    if seen.signal and state.stop is None and seen.training == "running":
+        actions.append(RequestStop(seen.signal))
+    recorded = state.recorded()
+    due = recorded - recorded % policy.curves_every if seen.training == "running" else recorded
+    if due > seen.curves_update:
+        actions.append(DrawCurves(due))
+    if seen.training == "not-started":
+        actions.append(Leave() if seen.signal else StartTraining())
+    elif seen.training == "returned":
+        actions.append(Leave())
+    elif now - state.heard_at >= policy.beat_s:
+        actions.append(SendBeat())
+    return tuple(actions)
+
+
+def _before_start(state: RunState, seen: Seen, now: float) -> Action:
+    if state.completed:
+        return AlreadyComplete()
+    holder = state.launched
+    if holder is not None and state.released is None:
+        alive = seen.holder_alive
+        if alive is None:
+            alive = now - state.heard_at < holder.lease_s
+        if alive:
+            return RefuseHeld(holder, state.heard_at)
+    return TakeRun(tuple(a.attempt for a in state.attempts if a.attempt not in state.ends))
