@@ -1,8 +1,8 @@
 """History rules: what a row says, which rows count, and when a field has collapsed.
 
 Pure. The scale-free ratio is value / reference, where the reference is what predicting zero scores on the
-same elements: the target's mean square for a squared error, ln C for a cross-entropy over C classes. 1.0 is no
-skill, 0.0 is perfect, and a reference of zero leaves it undefined.
+same elements: the target's mean square for a squared error, ln C for a cross-entropy over C classes. 1.0 is
+no skill, 0.0 is perfect, and a reference of zero leaves it undefined.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from raykit.errors import CorruptError
 from raykit.ids import canonical
-from raykit.records import Commit, FieldStats, Row, Segment, Series, Superseded, TermRow
+from raykit.records import Commit, FieldStats, Row, Segment, Series, Space, Superseded, TermRow
 
 SAME_BUT = frozenset({"attempt", "elapsed_s"})
 """Fields of a row that may differ between a disturbed and an undisturbed run."""
 
 
 def ratio(value: float, reference: float) -> float | None:
-    """value / reference: 1.0 is what predicting zero scores. None where the reference is zero or not finite."""
+    """value / reference: 1.0 is what predicting zero scores. None where the reference is not above zero."""
     if not (math.isfinite(value) and math.isfinite(reference)) or reference <= 0.0:
         return None
     return value / reference
@@ -42,13 +42,15 @@ def term_row(
 ) -> TermRow:
     """One term of a row, with its contribution and its ratio computed here and nowhere else."""
     scale = target_ms if target_ms is not None else reference
+    if scale is not None and scale <= 0.0:
+        no_reference = "what no skill scores is zero here"
     return TermRow(
         value=finite(value),
         weight=weight,
         contribution=finite(value * weight),
         elements=elements,
         target_ms=None if target_ms is None else finite(target_ms),
-        reference=reference,
+        reference=None if reference is None else finite(reference),
         ratio=None if scale is None else ratio(value, scale),
         no_reference=no_reference,
     )
@@ -91,31 +93,40 @@ def lineage(events: Iterable[object], series: Series) -> list[Span]:
     """
     spans: list[Span] = []
     for event in events:
+        last = spans[-1].last if spans else 0
         if isinstance(event, Superseded):
+            _refuse(not_a_tail(last, event) if series == "train" else None)
             spans = cut(spans, event)
         elif isinstance(event, Segment) and event.series == series:
-            if series == "train":
-                _follows(spans[-1].last if spans else 0, event)
+            _refuse(out_of_place(last, event) if series == "train" else None)
             spans.append(Span(segment=event, first=event.first, last=event.last))
     return spans
 
 
-def _follows(last: int, segment: Segment) -> None:
+def out_of_place(last: int, segment: Segment) -> str | None:
+    """What is wrong with training rows `segment` right after row `last`; None if they follow it."""
     if segment.first > last + 1:
-        raise CorruptError(f"history has a gap: updates {last + 1} to {segment.first - 1} are missing")
+        return f"history has a gap: updates {last + 1} to {segment.first - 1} are missing"
     if segment.first <= last:
-        raise CorruptError(f"history has update {segment.first} twice")
+        return f"history has update {segment.first} twice"
+    return None
 
 
-def commits(events: Iterable[object]) -> list[Commit]:
-    """The commits that still count, oldest first."""
-    found: list[Commit] = []
-    for event in events:
-        if isinstance(event, Superseded):
-            found = [commit for commit in found if commit.update < event.from_]
-        elif isinstance(event, Commit):
-            found.append(event)
-    return found
+def not_a_tail(last: int, event: Superseded) -> str | None:
+    """What is wrong with superseding these updates of training rows 1 to `last`; None if they end them."""
+    if event.to < last:
+        return f"updates {event.from_} to {event.to} are superseded, but the later ones to {last} are not"
+    return None
+
+
+def _refuse(wrong: str | None) -> None:
+    if wrong is not None:
+        raise CorruptError(wrong)
+
+
+def surviving(commits: Iterable[Commit], event: Superseded) -> list[Commit]:
+    """The commits that the superseded updates did not reach."""
+    return [commit for commit in commits if commit.update < event.from_]
 
 
 def check_rows(rows: Iterable[Row], *, after: int = 0) -> Iterator[Row]:
@@ -144,7 +155,13 @@ def same_bits(row: Row) -> bytes:
 
 
 def field_stats(
-    values: Sequence[float], *, space: str, low: float, high: float, collapse: float, reference_spread: float | None
+    values: Sequence[float],
+    *,
+    space: Space,
+    low: float,
+    high: float,
+    collapse: float,
+    reference_spread: float | None,
 ) -> FieldStats:
     """Percentiles and spread of a field in its own space, and whether it has collapsed.
 
@@ -152,10 +169,9 @@ def field_stats(
     Collapsed: the spread fell below `collapse` times the first one, or a value is not finite.
     """
     ordered = sorted(value for value in values if math.isfinite(value))
-    chosen = "log" if space == "log" else "linear"
     if len(ordered) < len(values) or not ordered:
         return FieldStats(
-            space=chosen,
+            space=space,
             median=None,
             low=None,
             high=None,
@@ -167,7 +183,7 @@ def field_stats(
     spread = top - bottom
     reference = spread if reference_spread is None else reference_spread
     return FieldStats(
-        space=chosen,
+        space=space,
         median=middle,
         low=bottom,
         high=top,

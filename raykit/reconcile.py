@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raykit import history
-from raykit.errors import FencedError
+from raykit.errors import CorruptError, FencedError
 from raykit.records import (
     EXACTNESS,
     AttemptEnded,
@@ -51,6 +51,10 @@ class RunState:
     """The newest result of each gate."""
     stop: StopRequested | None = None
     """A stop that the owning launch has asked for."""
+    rows: int = 0
+    """The last update whose row is durable, if the history is not `broken`; see `recorded`."""
+    broken: str | None = None
+    """The first gap or overlap of the history."""
 
     @property
     def attempt(self) -> AttemptStarted | None:
@@ -77,20 +81,18 @@ class RunState:
         Raises:
             CorruptError: the history has a gap or an overlap.
         """
-        spans = history.lineage(self.events, "train")
-        return spans[-1].last if spans else 0
+        if self.broken is not None:
+            raise CorruptError(self.broken)
+        return self.rows
 
 
-def fold(entries: Iterable[RunEntry]) -> RunState:
-    """Read a run's log into its state."""
-    events: list[object] = []
-    launched: Launched | None = None
-    launched_at = heard_at = 0.0
-    released: EndReason | None = None
-    attempts: list[AttemptStarted] = []
-    ends: dict[int, AttemptEnded] = {}
-    gates: dict[str, GateResult] = {}
-    stop: StopRequested | None = None
+def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
+    """Read a run's log into its state; `onto` is the state that earlier entries have led to."""
+    state = onto or RunState()
+    events, attempts, commits = list(state.events), list(state.attempts), list(state.commits)
+    ends, gates = dict(state.ends), dict(state.gates)
+    launched, launched_at, released = state.launched, state.launched_at, state.released
+    heard_at, stop, rows, broken = state.heard_at, state.stop, state.rows, state.broken
     for entry in entries:
         heard_at = entry.at
         for event in entry.events:
@@ -98,7 +100,7 @@ def fold(entries: Iterable[RunEntry]) -> RunState:
             match event:
                 case Launched():
                     launched, launched_at, released, stop = event, entry.at, None, None
-                case Released():
+                case Released() if launched is not None and event.launch == launched.launch:
                     released = event.reason
                 case AttemptStarted():
                     attempts.append(event)
@@ -108,19 +110,30 @@ def fold(entries: Iterable[RunEntry]) -> RunState:
                     gates[event.gate] = event
                 case StopRequested():
                     stop = event
-                case Beat() | Segment() | Commit() | Superseded():
+                case Commit():
+                    commits.append(event)
+                case Segment(series="train"):
+                    broken = broken or history.out_of_place(rows, event)
+                    rows = event.last
+                case Superseded():
+                    broken = broken or history.not_a_tail(rows, event)
+                    rows = min(rows, event.from_ - 1)
+                    commits = history.surviving(commits, event)
+                case Beat() | Segment() | Released():
                     pass
     return RunState(
-        events=events,
+        events=tuple(events),
         launched=launched,
         launched_at=launched_at,
         released=released,
         heard_at=heard_at,
-        attempts=attempts,
+        attempts=tuple(attempts),
         ends=ends,
-        commits=history.commits(events),
+        commits=tuple(commits),
         gates=gates,
         stop=stop,
+        rows=rows,
+        broken=broken,
     )
 
 
@@ -142,23 +155,27 @@ def require_launch(state: RunState, launch: str) -> None:
     """Let only the launch that owns the run go on.
 
     Raises:
-        FencedError: another launch has taken the run.
+        FencedError: another launch has taken the run, or this one has let go of it.
     """
     if state.launched is None or state.launched.launch != launch:
         owner = "nobody" if state.launched is None else state.launched.launch
         raise FencedError(f"launch {launch} no longer owns this run; {owner} does")
+    if state.released is not None:
+        raise FencedError(f"launch {launch} has already let go of this run ({state.released})")
 
 
 def require_attempt(state: RunState, launch: str, attempt: int) -> None:
     """Let only the newest attempt of the owning launch go on.
 
     Raises:
-        FencedError: a newer attempt or another launch has taken the run, or this attempt has ended.
+        FencedError: a newer attempt or another launch has taken the run, or this attempt or launch has ended.
     """
     require_launch(state, launch)
     newest = state.attempt
     if newest is None or newest.attempt != attempt:
-        raise FencedError(f"attempt {attempt} is superseded by attempt {newest.attempt if newest else 'none'}")
+        raise FencedError(
+            f"attempt {attempt} is superseded by attempt {newest.attempt if newest else 'none'}"
+        )
     if attempt in state.ends:
         raise FencedError(f"attempt {attempt} has already ended")
 
@@ -247,11 +264,11 @@ def reconcile(policy: Policy, state: RunState, seen: Seen, now: float) -> tuple[
     """What the launch does next, in order. The same inputs always give the same actions.
 
     Raises:
-        FencedError: this launch had the run and another one has taken it.
+        FencedError: this launch had the run and another one has taken it, or it has let go of it.
         CorruptError: the history has a gap or an overlap.
     """
     mine = state.launched is not None and state.launched.launch == seen.launch
-    if not mine:
+    if not mine or state.released is not None:
         if seen.training != "not-started":
             require_launch(state, seen.launch)
         return (_before_start(state, seen, now),)

@@ -11,9 +11,18 @@ log; the events of the experiment log; log entries.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 
 from raykit.errors import CorruptError
 from raykit.ids import Digest, Name, canonical, parse_json
@@ -26,6 +35,9 @@ EXACTNESS: tuple[Exactness, ...] = ("exact", "state-exact", "order-exact", "inex
 Series = Literal["train", "development", "monitor"]
 """One file family of the history: every update; evaluations of the development split; cheap monitors."""
 
+Space = Literal["linear", "log"]
+"""The space in which a field is measured and drawn."""
+
 EndReason = Literal["completed", "paused", "killed", "failed", "preempted"]
 
 Count = Annotated[int, Field(ge=0)]
@@ -37,11 +49,31 @@ R = TypeVar("R", bound="Record")
 class Record(BaseModel):
     """Base of everything persisted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False
+    )
+
+    _left_out: ClassVar[frozenset[str]] = frozenset()
+    """The fields whose default is None, by their JSON names."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        fields = cls.model_fields.items()
+        cls._left_out = frozenset(
+            field.alias or name for name, field in fields if field.default is None and not field.is_required()
+        )
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A null that means something (`prev` of the first entry, a loss that was not finite) stays.
+        left_out = self._left_out
+        return {
+            name: value for name, value in handler(self).items() if value is not None or name not in left_out
+        }
 
     def plain(self) -> dict[str, Any]:
         """The record as JSON values; fields that hold their default None are left out."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return self.model_dump(mode="json", by_alias=True)
 
     def to_bytes(self) -> bytes:
         """The record as canonical JSON."""
@@ -56,20 +88,25 @@ class Record(BaseModel):
         """
         parse_json(data, what)  # refuses duplicate keys and NaN, which the next line would let through
         try:
-            return cls.model_validate_json(data)
+            return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(part) for part in first["loc"])
-            raise CorruptError(f"{what} is not a {cls.__name__} record: {field}: {first['msg']}", field=field) from error
+            raise CorruptError(
+                f"{what} is not a {cls.__name__} record: {field}: {first['msg']}", field=field
+            ) from error
 
 
 class Versioned(Record):
     """A record that stands alone in a file."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
+    schema_: Annotated[int, Field(ge=1, le=1)] = Field(default=1, alias="schema")
 
-    def plain(self) -> dict[str, Any]:
-        return {"schema": self.schema_, **super().plain()}
+    @model_validator(mode="after")
+    def _says_its_schema(self, info: ValidationInfo) -> Self:
+        if info.mode == "json" and "schema_" not in self.model_fields_set:
+            raise ValueError("`schema` is missing")
+        return self
 
 
 # --- shared pieces ------------------------------------------------------------------------------------------
@@ -186,6 +223,8 @@ class Row(Versioned):
     samples: tuple[Count, Count]
     sources: Mapping[str, Count]
     loss: float | None
+    ratio: float | None = None
+    """The ratio of the main term: the first that the recipe declares with a scale."""
     terms: Mapping[str, TermRow]
     lr: tuple[float, ...]
     grad_norm: float | None
@@ -213,7 +252,7 @@ class EvaluationRow(Versioned):
 class FieldStats(Record):
     """One field in its own space over one batch or roster."""
 
-    space: Literal["linear", "log"]
+    space: Space
     median: float | None
     low: float | None
     high: float | None
@@ -308,6 +347,12 @@ class Segment(Record):
     key: str
     sha256: Digest
     size_bytes: Count
+
+    @model_validator(mode="after")
+    def _forward(self) -> Self:
+        if self.last < self.first:
+            raise ValueError("`last` is before `first`")
+        return self
 
 
 class Commit(Record):

@@ -1,24 +1,35 @@
 """An append-only log: numbered objects, created once each.
 
-`<log>/000000000001.json` holds a batch of events and the digest of the entry before it. To append is to
-create the next number; whoever loses that race reads on and decides again. That race is the only lock in
-raykit: a writer that was stopped for an hour wakes up, tries a number that is taken, reads why, and finds that
-it is fenced.
+`<log>/000000000001.json` holds a batch of events, the digest of the entry before it, and last a digest of all
+its own other bytes. To append is to create the next number; whoever loses that race reads on and decides
+again. That race is the only lock in raykit: a writer that was stopped for an hour wakes up, tries a number
+that is taken, reads why, and finds that it is fenced.
 
-Now and then the writer leaves a derived snapshot (all entries so far in one file). A reader may start from it,
-because the chain makes it as good as the files: it is believed only if its last entry equals the stored one.
+Now and then the writer leaves a derived snapshot (all entries so far in one file). A reader may start from
+it, because the chain makes it as good as the files: it is believed only if its last entry equals the stored
+one.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from raykit.errors import ConflictError, CorruptError, DeadlineError, NotFoundError, StoreUnavailableError
+from raykit.errors import (
+    ConflictError,
+    CorruptError,
+    DeadlineError,
+    InvalidInput,
+    NotFoundError,
+    RaykitError,
+    StoreUnavailableError,
+)
 from raykit.ids import sha256
-from raykit.records import Entry, Record
+from raykit.reconcile import RunState, fold
+from raykit.records import Entry, Record, RunEntry
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 
@@ -27,6 +38,48 @@ E = TypeVar("E", bound=Entry)
 SNAPSHOT_EVERY = 128
 MAX_RACES = 1000
 MAX_ENTRY_BYTES = 4 * 1024 * 1024
+
+SEAL = re.compile(rb',"self_sha256":"([0-9a-f]{64})"\}')
+SEAL_BYTES = len(',"self_sha256":""}') + 64
+
+
+def seal(body: bytes) -> bytes:
+    """The bytes of an entry's file: its canonical JSON and, as the last field, the digest of that JSON."""
+    return body[:-1] + f',"self_sha256":"{sha256(body)}"}}'.encode()
+
+
+def unseal(data: bytes, what: str) -> bytes:
+    """The canonical JSON of an entry, from the bytes of its file.
+
+    The chain tells of a changed entry only once another one follows; this tells at once, before any parser
+    sees a byte.
+
+    Raises:
+        CorruptError: the bytes are not those that were written.
+    """
+    found = SEAL.fullmatch(data[-SEAL_BYTES:])
+    body = data[:-SEAL_BYTES] + b"}"
+    if found is None or found[1].decode() != sha256(body):
+        raise CorruptError(
+            f"{what} has changed since it was written", field=what, rule="its own digest holds"
+        )
+    return body
+
+
+def parse_entry(data: bytes, entry: type[E], what: str, *, n: int, prev: str | None) -> E:
+    """Entry `n` of a log, from the bytes of its file; `prev` is the digest of the file before it.
+
+    Raises:
+        CorruptError: it has changed, is not an entry, is out of place, or does not follow `prev`.
+    """
+    parsed = entry.from_bytes(unseal(data, what), what)
+    if parsed.n != n:
+        raise CorruptError(f"{what} says that it is entry {parsed.n}", field=what, rule=f"entry {n}")
+    if parsed.prev != prev:
+        raise CorruptError(
+            f"{what} does not follow the entry before it", field=what, rule="prev is that entry's sha256"
+        )
+    return parsed
 
 
 class Log(Generic[E]):
@@ -40,25 +93,37 @@ class Log(Generic[E]):
         self._prefix = prefix
         self._entry = entry
         self._by = by
-        self._nonce = secrets.token_hex(8)
         self._lock = threading.RLock()
         self._tail_sha256: str | None = None
         self._raw: list[bytes] = []
+        self._whole = False
         self.entries: list[E] = []
 
     def refresh(self) -> list[E]:
         """Read every entry that is new since the last call, and return those.
 
         Raises:
-            CorruptError: an entry does not parse, is out of place, or does not chain to the one before it.
+            CorruptError: an entry has changed, does not parse, is missing, is out of place, or does not chain
+                to the one before it.
             StoreUnavailableError: the store did not answer.
         """
         with self._lock:
             before = len(self.entries)
-            if not self.entries:
-                self._read_snapshot()
-            while (data := self._get(len(self.entries) + 1)) is not None:
-                self._take(self._parse(data, len(self.entries) + 1, self._tail_sha256), data)
+            if not self._whole:
+                if not self.entries:
+                    self._read_snapshot()
+                highest = self._highest()
+                self._read_on()
+                if highest > len(self.entries):
+                    missing = layout.log_entry(self._prefix, len(self.entries) + 1)
+                    raise CorruptError(
+                        f"{missing} is missing, though entry {highest} is there",
+                        field=missing,
+                        rule="no holes",
+                    )
+                self._whole = True
+            else:
+                self._read_on()
             return self.entries[before:]
 
     def append(self, decide: Callable[[Sequence[E]], Sequence[Record]], *, at: float) -> E | None:
@@ -68,9 +133,11 @@ class Log(Generic[E]):
         refuse: then nothing is written.
 
         Raises:
+            InvalidInput: the events are too long for one entry.
             CorruptError: the log itself is damaged.
             DeadlineError: other writers were faster a thousand times in a row.
-            UnknownOutcomeError: the reply was lost and the entry could not be read back.
+            UnknownOutcomeError: the reply was lost and the entry could not be read back. The next call reads
+                on and shows `decide` whether it is there.
             StoreUnavailableError: the store did not answer.
         """
         with self._lock:
@@ -79,20 +146,52 @@ class Log(Generic[E]):
                 events = decide(self.entries)
                 if not events:
                     return None
-                n = len(self.entries) + 1
-                entry = self._entry(
-                    n=n, prev=self._tail_sha256, at=at, by=self._by, nonce=self._nonce, events=tuple(events)
-                )
-                data = entry.to_bytes()
+                entry = self._next(events, at)
+                data = seal(entry.to_bytes())
+                if len(data) > MAX_ENTRY_BYTES:
+                    raise InvalidInput(
+                        f"{self._prefix}: the entry is {len(data)} bytes long",
+                        rule=f"at most {MAX_ENTRY_BYTES}",
+                    )
                 try:
-                    self._store.put_new(layout.log_entry(self._prefix, n), data)
+                    self._store.put_new(layout.log_entry(self._prefix, entry.n), data)
                 except ConflictError:
                     continue
                 self._take(entry, data)
-                if n % SNAPSHOT_EVERY == 0:
-                    self._write_snapshot()
+                if entry.n % SNAPSHOT_EVERY == 0:
+                    self.snapshot()
                 return entry
             raise DeadlineError(f"{self._prefix}: other writers were faster {MAX_RACES} times in a row")
+
+    def snapshot(self) -> None:
+        """Leave a derived snapshot of all entries so far.
+
+        A log that is finished should have one: it alone can show that the newest entries were deleted.
+        """
+        with self._lock:
+            try:
+                self._store.put_derived(layout.log_snapshot(self._prefix), b"\n".join(self._raw))
+            except RaykitError:
+                pass  # derived: whatever is wrong with it must not hide that the entries are written
+
+    def _next(self, events: Sequence[Record], at: float) -> E:
+        # The nonce is new each time, so not even a forked copy of this writer makes the same bytes.
+        return self._entry(
+            n=len(self.entries) + 1,
+            prev=self._tail_sha256,
+            at=at,
+            by=self._by,
+            nonce=secrets.token_hex(8),
+            events=tuple(events),
+        )
+
+    def _highest(self) -> int:
+        names = (listed.key.rpartition("/")[2] for listed in self._store.list(self._prefix))
+        return max((int(name[:12]) for name in names if layout.ENTRY.fullmatch(name)), default=0)
+
+    def _read_on(self) -> None:
+        while (data := self._get(len(self.entries) + 1)) is not None:
+            self._take(self._parse(data, len(self.entries) + 1, self._tail_sha256), data)
 
     def _get(self, n: int) -> bytes | None:
         try:
@@ -101,13 +200,7 @@ class Log(Generic[E]):
             return None
 
     def _parse(self, data: bytes, n: int, prev: str | None) -> E:
-        what = layout.log_entry(self._prefix, n)
-        entry = self._entry.from_bytes(data, what)
-        if entry.n != n:
-            raise CorruptError(f"{what} says that it is entry {entry.n}")
-        if entry.prev != prev:
-            raise CorruptError(f"{what} does not follow the entry before it", rule="prev is that entry's sha256")
-        return entry
+        return parse_entry(data, self._entry, layout.log_entry(self._prefix, n), n=n, prev=prev)
 
     def _take(self, entry: E, data: bytes) -> None:
         self.entries.append(entry)
@@ -119,7 +212,7 @@ class Log(Generic[E]):
             lines = self._store.get(layout.log_snapshot(self._prefix)).split(b"\n")
         except (NotFoundError, StoreUnavailableError):
             return
-        if not lines or self._get(len(lines)) != lines[-1]:
+        if self._get(len(lines)) != lines[-1]:
             return
         read: list[tuple[E, bytes]] = []
         prev = None
@@ -132,8 +225,21 @@ class Log(Generic[E]):
         for entry, data in read:
             self._take(entry, data)
 
-    def _write_snapshot(self) -> None:
-        try:
-            self._store.put_derived(layout.log_snapshot(self._prefix), b"\n".join(self._raw))
-        except StoreUnavailableError:
-            pass  # the next snapshot will do
+
+class RunLog(Log[RunEntry]):
+    """A run's log that keeps the state it leads to, so that nobody folds the whole of it again."""
+
+    def __init__(self, store: ObjectStore, experiment: str, run: str, *, by: str) -> None:
+        super().__init__(store, layout.run_log(experiment, run), RunEntry, by=by)
+        self._state = RunState()
+        self._folded = 0
+
+    @property
+    def state(self) -> RunState:
+        """What the entries read so far say. Inside `decide` it is as new as what `decide` is given."""
+        with self._lock:
+            new = self.entries[self._folded :]
+            if new:
+                self._state = fold(new, self._state)
+                self._folded += len(new)
+            return self._state

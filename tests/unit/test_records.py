@@ -1,0 +1,248 @@
+"""Records: one strict spelling, whatever is thrown at the reader."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raykit.errors import CorruptError
+from raykit.ids import canonical, sha256
+from raykit.records import (
+    AttemptEnded,
+    AttemptStarted,
+    Beat,
+    Commit,
+    EvaluationRow,
+    ExperimentEntry,
+    FieldStats,
+    FileRef,
+    GateResult,
+    Launched,
+    Locked,
+    Manifest,
+    MonitorRow,
+    Place,
+    Record,
+    Released,
+    Row,
+    RunEntry,
+    RunRecord,
+    Segment,
+    Superseded,
+    TermRow,
+)
+
+D = sha256(b"one")
+PLACE = Place(host="n1", boot="b", pid=7, started=11)
+TERM = TermRow(value=0.061, weight=1.0, contribution=0.061, elements=4096, target_ms=0.28, ratio=0.218)
+ROW = Row(
+    attempt=1,
+    update=12,
+    epoch=0,
+    samples=(704, 768),
+    sources={"0": 28, "1": 36},
+    loss=0.41,
+    terms={"recon": TERM},
+    lr=(0.001,),
+    grad_norm=0.93,
+    clipped=False,
+    elapsed_s=0.42,
+)
+BROKEN_ROW = ROW.model_copy(
+    update={
+        "loss": None,
+        "grad_norm": None,
+        "terms": {"recon": TERM.model_copy(update={"value": None, "contribution": None, "ratio": None})},
+        "nonfinite": ("loss", "grad_norm", "recon"),
+    }
+)
+EVENTS = (
+    Launched(launch="l1", place=PLACE, lease_s=60.0, raykit="0.1.0"),
+    AttemptStarted(
+        attempt=1, launch="l1", place=PLACE, world_size=1, facts={"torch": "2"}, plan=D, code=D, data=D
+    ),
+    GateResult(gate="first", key=D, passed=True, scope="s", found="f", took_s=0.5),
+    Segment(series="train", attempt=1, first=1, last=2, key="k/x", sha256=D, size_bytes=5),
+    Commit(
+        update=2,
+        attempt=1,
+        key="k/manifest.json",
+        sha256=D,
+        size_bytes=9,
+        exactness="exact",
+        reason="cadence",
+        save_s=0.1,
+        blocked_s=0.0,
+    ),
+    Superseded.model_validate({"from": 2, "to": 2, "why": "w"}),
+    AttemptEnded(attempt=1, reason="paused", update=2),
+    Beat(launch="l1"),
+    Released(launch="l1", reason="paused"),
+)
+FIRST = RunEntry(n=1, prev=None, at=1.5, by="w", nonce="a", events=EVENTS[:1])
+SECOND = RunEntry(n=2, prev=D, at=2.5, by="w", nonce="b", events=EVENTS[1:])
+LOCKED = Locked(plan=D, contract=D, code=D, environment=D, data=D)
+RECORDS: tuple[Record, ...] = (
+    FIRST,
+    SECOND,
+    ROW,
+    BROKEN_ROW,
+    ExperimentEntry(n=1, prev=None, at=0.0, by="w", nonce="c", events=(LOCKED,)),
+    EvaluationRow(attempt=1, update=0, rows=3, metrics={"a": None, "b": 1.0}, elapsed_s=0.1, best=False),
+    MonitorRow(
+        attempt=1,
+        update=2,
+        fields={"z": FieldStats(space="log", median=None, low=None, high=None, spread=None, collapsed=True)},
+        elapsed_s=0.1,
+    ),
+    Manifest(
+        update=2,
+        samples=128,
+        world_size=1,
+        files=(FileRef(name="model.safetensors", sha256=D, size_bytes=3, holds="model", rank=0),),
+        history_update=2,
+        contract=D,
+        data=D,
+        code=D,
+    ),
+    RunRecord(experiment="e", run="r", plan=D, contract=D, code=D, environment=D, data=D),
+)
+IDS = [f"{type(record).__name__}-{i}" for i, record in enumerate(RECORDS)]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=IDS)
+def test_what_is_written_is_read_back(record: Record) -> None:
+    data = record.to_bytes()
+    again = type(record).from_bytes(data, "it")
+    assert again == record
+    assert again.to_bytes() == data
+    assert data == canonical(json.loads(data))
+
+
+def test_a_null_that_means_something_is_written() -> None:
+    assert json.loads(FIRST.to_bytes())["prev"] is None
+    row = json.loads(BROKEN_ROW.to_bytes())
+    assert row["loss"] is None
+    assert row["terms"]["recon"]["value"] is None
+    assert "ratio" not in row["terms"]["recon"]
+    assert "scale" not in row
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=IDS)
+def test_every_truncation_is_refused(record: Record) -> None:
+    data = record.to_bytes()
+    for length in range(0, len(data), 7):
+        with pytest.raises(CorruptError):
+            type(record).from_bytes(data[:length], "it")
+
+
+def changed(**changes: object) -> bytes:
+    return canonical({**ROW.plain(), **changes})
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        (changed(extra=1), "extra"),
+        (changed(schema=2), "schema"),
+        (changed(schema=True), "schema"),
+        (changed(attempt=0), "attempt"),
+        (changed(attempt=True), "attempt"),
+        (changed(attempt="1"), "attempt"),
+        (changed(update=12.0), "update"),
+        (changed(samples=[704]), "samples.1"),
+        (changed(loss="0.4"), "loss"),
+        (canonical({k: v for k, v in ROW.plain().items() if k != "schema"}), ""),
+        (canonical({k: v for k, v in ROW.plain().items() if k != "loss"}), "loss"),
+        (ROW.to_bytes().replace(b'"loss":0.41', b'"loss":NaN'), None),
+        (ROW.to_bytes().replace(b'"loss":0.41', b'"loss":1e400'), "loss"),
+        (ROW.to_bytes().replace(b'"loss":0.41', b'"loss":0.41,"loss":0.4'), None),
+        (ROW.to_bytes().replace(b'"epoch":0', b'"epoch":' + b"9" * 1_000_000), None),
+        (b"[" * 100_000, None),
+        (b"\xff\xfe", None),
+        (b"\xef\xbb\xbf" + ROW.to_bytes(), None),
+        (b"", None),
+        (b"null", ""),
+        (SECOND.to_bytes(), None),
+    ],
+)
+def test_a_row_that_is_not_one_is_refused_by_name(data: bytes, field: str | None) -> None:
+    with pytest.raises(CorruptError, match=r"^it is not ") as refused:
+        Row.from_bytes(data, "it")
+    if field is not None:
+        assert refused.value.field == field
+
+
+@pytest.mark.parametrize("digest", [D.upper(), D[:-1], D + "0", "sha256:" + D])
+def test_a_digest_has_one_spelling(digest: str) -> None:
+    with pytest.raises(CorruptError, match="plan"):
+        Locked.from_bytes(canonical({**LOCKED.plain(), "plan": digest}), "it")
+
+
+def test_only_json_names_are_read() -> None:
+    with pytest.raises(CorruptError, match="from"):
+        Superseded.from_bytes(b'{"event":"superseded","from_":3,"to":4,"why":"w"}', "it")
+
+
+def test_events_say_what_they_are() -> None:
+    plain = SECOND.plain()
+    del plain["events"][0]["event"]
+    with pytest.raises(CorruptError, match=r"events\.0"):
+        RunEntry.from_bytes(canonical(plain), "it")
+
+
+def test_only_the_first_entry_has_no_prev() -> None:
+    for record in (FIRST, SECOND):
+        with pytest.raises(CorruptError, match="prev"):
+            RunEntry.from_bytes(canonical({**record.plain(), "n": 3 - record.n}), "it")
+
+
+def test_a_segment_runs_forward() -> None:
+    with pytest.raises(CorruptError, match="before"):
+        Segment.from_bytes(canonical({**EVENTS[3].plain(), "first": 3}), "it")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_mutation_passes_unseen_or_untyped(seed: int) -> None:
+    """A mutated record is refused, or is another record; nothing else may happen."""
+    rng = random.Random(seed)
+    print("seed", seed)
+    for _ in range(2500):
+        record = rng.choice(RECORDS)
+        data = bytearray(record.to_bytes())
+        for _ in range(rng.randint(1, 3)):
+            place = rng.randrange(len(data))
+            match rng.randrange(4):
+                case 0:
+                    data[place] = rng.randrange(256)
+                case 1:
+                    del data[place : place + rng.randint(1, 9)]
+                case 2:
+                    data[place:place] = rng.choice([b'"', b"{", b"0", b"\\u0000", b"-", b"e9", b",", b"null"])
+                case _:
+                    data[place:place] = data[place : place + rng.randint(1, 30)]
+            if not data:
+                data = bytearray(b" ")
+        try:
+            again = type(record).from_bytes(bytes(data), "it")
+        except CorruptError:
+            continue
+        assert type(record).from_bytes(again.to_bytes(), "it") == again
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**63 - 1), st.text(max_size=20))
+def test_numbers_and_text_come_back_to_the_bit(number: float, count: int, text: str) -> None:
+    event = AttemptEnded(attempt=count + 1, reason="failed", update=count, detail=text)
+    try:
+        data = event.to_bytes()
+    except UnicodeEncodeError:
+        assert any(0xD800 <= ord(c) < 0xE000 for c in text)
+        return
+    assert AttemptEnded.from_bytes(data, "it") == event
+    beat = RunEntry(n=1, prev=None, at=number, by="w", nonce="n", events=(event,))
+    assert RunEntry.from_bytes(beat.to_bytes(), "it").at.hex() == number.hex()
