@@ -37,7 +37,7 @@ _TOGETHER: dict[Grouping, str] = {
 }
 _LIMITS = (
     "This counts equal items and does not show that the roles are independent: near duplicates, pretraining "
-    "data and identities that the dataset does not name were not looked at, and strata do not remove dependence."
+    "data and unnamed identities were not looked at, and strata do not remove dependence."
 )
 
 
