@@ -1,0 +1,113 @@
+"""What bits depend on beside the plan, and what a difference leaves of exactness.
+
+    class         the resumed run has                                               left after a change of
+    exact         every later row bit-equal to the run never interrupted            nothing that matters
+    state-exact   everything restored bit-equal; later arithmetic may round other   versions, threads, CPU
+    order-exact   the same samples in the same updates                              world size, device kind
+    inexact       neither is promised                                               plan, code, members, dtypes
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from raykit.plan import differences as plan_differences
+from raykit.records import Difference, Exactness
+from raykit.train.gang import Gang
+
+FACT_ALLOWS: dict[str, Exactness] = {
+    "world_size": "order-exact",
+    "device": "order-exact",
+    "device_model": "state-exact",
+    "cpu_capability": "state-exact",
+    "threads": "state-exact",
+    "torch": "state-exact",
+    "torch_build": "state-exact",
+    "numpy": "state-exact",
+    "python": "state-exact",
+}
+
+PLAN_ALLOWS: dict[str, Exactness] = {
+    "run.workers": "order-exact",
+    "run.accumulate": "order-exact",
+    "run.deterministic": "state-exact",
+}
+"""Plan fields that change less than everything; every other field of the contract leaves `inexact`."""
+
+
+def here(gang: Gang, threads: int) -> dict[str, str]:
+    """The facts of this process and its gang."""
+    return {
+        "world_size": str(gang.world),
+        "device": gang.device.type,
+        "device_model": _device_model(gang.device),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(threads),
+        "torch": torch.__version__,
+        "torch_build": hashlib.sha256(torch.__config__.show().encode()).hexdigest()[:16],
+        "numpy": np.__version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def _device_model(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.machine()
+
+
+def of_facts(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    """The facts that differ."""
+    for name in sorted(was.keys() | now.keys()):
+        before, after = was.get(name, "not recorded"), now.get(name, "not recorded")
+        if before != after:
+            yield Difference(what=name, was=before, now=after, allows=FACT_ALLOWS.get(name, "state-exact"))
+
+
+def of_plans(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+    """The fields of two contracts that differ."""
+    for field, before, after in plan_differences(dict(was), dict(now)):
+        yield Difference(
+            what=f"plan field {field}",
+            was=_short(before),
+            now=_short(after),
+            allows=PLAN_ALLOWS.get(field, "inexact"),
+        )
+
+
+def of_code(was: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Difference]:
+    """The files of two frozen recipe folders that differ. A change of comments alone leaves `exact`."""
+    for name in sorted(was.keys() | now.keys()):
+        before, after = was.get(name), now.get(name)
+        if before == after:
+            continue
+        same = name.endswith(".py") and before is not None and after is not None and _same_program(before, after)
+        yield Difference(
+            what=f"code file {name}",
+            was=_digest(before),
+            now=_digest(after) + (" (comments and layout only)" if same else ""),
+            allows="exact" if same else "inexact",
+        )
+
+
+def _same_program(before: bytes, after: bytes) -> bool:
+    try:
+        return ast.dump(ast.parse(before)) == ast.dump(ast.parse(after))
+    except (SyntaxError, ValueError):
+        return False
+
+
+def _digest(data: bytes | None) -> str:
+    return "absent" if data is None else hashlib.sha256(data).hexdigest()[:12]
+
+
+def _short(value: object) -> str:
+    text = "absent" if value is None else str(value)
+    return text if len(text) <= 120 else text[:117] + "..."

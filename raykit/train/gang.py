@@ -1,0 +1,98 @@
+"""The ranks of one attempt, and the few things that they say to each other.
+
+JSON travels as bytes, never as pickles. With one rank nothing is sent and torch.distributed is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from raykit.errors import GateError, RaykitError
+from raykit.ids import canonical
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """This process among `world` ranks, on `device`."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def share(self, value: Any = None) -> Any:
+        """What rank 0 passes, on every rank. `value` is JSON; other ranks pass nothing."""
+        if self.world == 1:
+            return value
+        data = bytearray(canonical(value)) if self.leads else bytearray()
+        size = torch.tensor([len(data)], dtype=torch.int64, device=self.device)
+        dist.broadcast(size, 0)
+        body = torch.empty(int(size.item()), dtype=torch.uint8, device=self.device)
+        if self.leads:
+            body.copy_(torch.frombuffer(data, dtype=torch.uint8))
+        dist.broadcast(body, 0)
+        return json.loads(bytes(body.cpu().numpy()))
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Each number summed over the ranks, in float64."""
+        if self.world == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        found: list[float] = tensor.tolist()
+        return found
+
+    def any(self, flag: bool) -> bool:
+        """True on every rank if it is on one."""
+        return self.sum([float(flag)])[0] > 0
+
+    def leader_does(self, action: Callable[[], Any]) -> Any:
+        """Rank 0 acts and shares the JSON it returns; if it raises, so does every rank.
+
+        Raises:
+            GateError: on the other ranks, where rank 0 raised a deliberate error.
+        """
+        outcome: dict[str, Any] = {}
+        failed: RaykitError | None = None
+        if self.leads:
+            try:
+                outcome = {"value": action()}
+            except RaykitError as error:
+                failed, outcome = error, {"error": str(error)}
+        outcome = self.share(outcome)
+        if failed is not None:
+            raise failed
+        if "error" in outcome:
+            raise GateError(f"rank 0 stopped: {outcome['error']}")
+        return outcome["value"]
+
+    def all_agree(self, action: Callable[[], None]) -> None:
+        """Every rank acts; if one raises a deliberate error, none goes on.
+
+        Raises:
+            GateError: on the ranks whose own action was fine.
+        """
+        failed: RaykitError | None = None
+        try:
+            action()
+        except RaykitError as error:
+            failed = error
+        someone = self.any(failed is not None)
+        if failed is not None:
+            raise failed
+        if someone:
+            raise GateError("another rank stopped; its log says why")
+
+
+def alone(device: str = "cpu") -> Gang:
+    """A gang of one."""
+    return Gang(rank=0, world=1, device=torch.device(device))

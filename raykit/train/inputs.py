@@ -1,0 +1,163 @@
+"""What a rank trains on and with, read from the store and proved: plan, code, recipe, members.
+
+The stored copies are what counts. Members are compared one by one with the data of today, on every rank, at every
+start: a split that would come out differently is refused, never silently replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raykit.data import randomness
+from raykit.data.content import content_digest
+from raykit.data.members import Membership, Source, describe
+from raykit.data.members import load as load_members
+from raykit.errors import CorruptError, PlanError
+from raykit.ids import sha256
+from raykit.plan import Plan, load_plan
+from raykit.store import layout
+from raykit.store.base import ObjectStore
+from raykit.train import frozen, rng
+from raykit.train.loader import Keyed
+from raykit.train.recipe import Recipe, check_params, load_recipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What one launch trains. JSON all through: it travels to workers as it is."""
+
+    root: str
+    experiment: str
+    run: str
+    launch: str
+    plan: str
+    """Digest of the plan's lock: the name of its folder in the store."""
+    contract: str
+    code: str
+    data: str
+    lease_s: float = 60.0
+    hold_s: float = 300.0
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def of(plain: Mapping[str, Any]) -> Task:
+        return Task(**plain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Everything that a rank needs to build and train."""
+
+    plan: Plan
+    recipe: Recipe
+    params: Any
+    dataset: Any
+    source: Source
+    membership: Membership
+
+    def keyed(self, role: Any) -> Keyed:
+        """One split, each sample seeded by its place."""
+        return Keyed(self.dataset, self.members(role), self.plan.run.seed)
+
+    def members(self, role: Any) -> np.ndarray[Any, Any]:
+        return self.membership.indices(role, self.source)
+
+    def roles(self) -> frozenset[str]:
+        return frozenset(self.membership.manifest.roles)
+
+
+def read_plan(store: ObjectStore, experiment: str, digest: str) -> Plan:
+    """The plan of a lock, as it was locked.
+
+    Raises:
+        NotFoundError: it is not in the store.
+        CorruptError: it does not match the digest in its lock.
+        PlanError: it does not parse, which a locked plan does.
+    """
+    from raykit.plan import Lock
+
+    lock_key = layout.plan(experiment, digest, "plan.lock")
+    lock_bytes = store.get(lock_key)
+    if sha256(lock_bytes) != digest:
+        raise CorruptError(f"{lock_key} does not match its sha256")
+    lock = Lock.from_bytes(lock_bytes, lock_key)
+    key = layout.plan(experiment, digest, "plan.toml")
+    data = store.get(key)
+    if sha256(data) != lock.plan_sha256:
+        raise CorruptError(f"{key} is not the plan of its lock")
+    return load_plan(data, where=key)
+
+
+def open_dataset(recipe: Recipe, params: Any, plan: Plan) -> Any:
+    """The recipe's dataset.
+
+    Raises:
+        PlanError: it is not a map-style dataset, or it is empty.
+    """
+    source = None if plan.data is None else plan.data.sources()
+    dataset = recipe.dataset(source, params)
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise PlanError(
+            "the recipe's dataset() did not return a map-style dataset",
+            field="recipe.dataset",
+            rule="an object with __len__ and __getitem__",
+        )
+    return dataset
+
+
+def describe_dataset(dataset: Any) -> Source:
+    """One row of identity per item: id, group, stratum, and the digest of its content.
+
+    The content is what `dataset[i]` gives under one fixed seed, or what the dataset's own `content(i)` gives.
+
+    Raises:
+        PlanError: duplicate ids, an empty dataset, or items without a stable content.
+    """
+    own = getattr(dataset, "content", None)
+
+    def content(index: int) -> str:
+        if own is not None:
+            return content_digest(own(index))
+        rng.seed(randomness.key("content", index))
+        return content_digest(dataset[index])
+
+    return describe(
+        len(dataset),
+        getattr(dataset, "ids", None),
+        getattr(dataset, "groups", None),
+        getattr(dataset, "strata", None),
+        content,
+    )
+
+
+def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
+    """Read, prove and open everything. `folder` is private and empty: the frozen code is unpacked there.
+
+    Whether the members are still what they were is for the caller to compare.
+
+    Raises:
+        CorruptError: stored bytes do not match their digests.
+        PlanError: the recipe or its data cannot be opened.
+        NotFoundError: the plan is not in the store.
+        StoreUnavailableError: the store did not answer.
+    """
+    plan = read_plan(store, task.experiment, task.plan)
+    frozen.unpack(frozen.read_code(store, task.experiment, task.code), folder)
+    recipe = load_recipe(plan.recipe, folder)
+    params = check_params(recipe, plan.run.params)
+    dataset = open_dataset(recipe, params, plan)
+    return Inputs(
+        plan=plan,
+        recipe=recipe,
+        params=params,
+        dataset=dataset,
+        source=describe_dataset(dataset),
+        membership=load_members(store, task.experiment, task.data),
+    )

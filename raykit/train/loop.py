@@ -1,0 +1,204 @@
+"""The update loop of one rank: update, look, save, ask.
+
+What happens after an update, in this order: its row; an evaluation and the monitors at their cadence; the early
+stop rule; a save at its cadence, at the loss window, at a stop, or at the end; the directive's answer. A commit
+therefore always holds the counters of the evaluation at its own update.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raykit import history
+from raykit.data.order import Order
+from raykit.errors import GateError
+from raykit.plan import Plan
+from raykit.records import EndReason, EvaluationRow, MonitorRow, Row
+from raykit.train.build import Built
+from raykit.train.directive import Directive
+from raykit.train.evaluate import evaluate, metric_of, monitor
+from raykit.train.gang import Gang
+from raykit.train.loader import Keyed
+from raykit.train.recipe import Recipe
+from raykit.train.rows import Figures, Rows, term_rows
+from raykit.train.saver import Reason, Saver
+from raykit.train.step import Asked, Stepper, nonfinite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the loop ended, at which update."""
+
+    reason: EndReason
+    update: int
+    detail: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Loop:
+    """Everything that the loop works with. `rows` is there on rank 0 only."""
+
+    plan: Plan
+    recipe: Recipe
+    gang: Gang
+    built: Built
+    attempt: int
+    saver: Saver
+    rows: Rows | None
+    directive: Directive
+    micro_batches: Iterator[Any]
+    development: Keyed | None
+    first_batch: Callable[[], Any]
+    """A fixed batch of this rank for the monitors."""
+
+    def run(self) -> Ending:
+        """Train from where the live objects stand to the end, or to a stop.
+
+        Raises:
+            GateError: a loss or gradient is not finite, or the recipe breaks its own contract.
+            RaykitError: whatever stopped a save or the history writer.
+        """
+        plan, progress = self.plan.run, self.built.live.progress
+        if progress.update == 0:
+            self.look(0, time.perf_counter())
+            self.save("start")
+        stepper = Stepper(self.plan, self.recipe, self.built, self.gang)
+        start = time.perf_counter()
+        for update in range(progress.update + 1, plan.updates + 1):
+            figures, asked = stepper.update(
+                update, self.micro_batches, self.directive.ask(), time.perf_counter() - start
+            )
+            self._record(figures)
+            due = update % plan.evaluate_every == 0 or update == plan.updates
+            stopped_early = self.look(update, start) if due else False
+            last = update == plan.updates or stopped_early
+            reason = self._save_reason(update, last, asked)
+            if reason is not None:
+                self.save(reason)
+            if last:
+                self.saver.drain()
+                return Ending(
+                    reason="completed", update=update, detail="early stop" if update < plan.updates else None
+                )
+            if asked.stop:
+                self.saver.drain()
+                return Ending(reason=self.directive.reason, update=update, detail=self.directive.why)
+        self.saver.drain()
+        return Ending(reason="completed", update=progress.update)
+
+    def _record(self, figures: Figures) -> None:
+        self.saver.check()
+        if self.rows is not None:
+            self.rows.add(figures)
+            self.rows.check()
+        bad = nonfinite(figures)
+        if bad:
+            raise GateError(
+                f"update {figures.update}: {', '.join(bad)} is not finite",
+                field="recipe.losses",
+                rule="every term and the gradient norm are finite",
+                remedy="look at the batch: `raykit history --last 20` shows the updates before it",
+            )
+
+    def _save_reason(self, update: int, last: bool, asked: Asked) -> Reason | None:
+        if last:
+            return "final"
+        if asked.stop:
+            return "stop"
+        if update % self.plan.run.checkpoint_every == 0:
+            return "cadence"
+        return "loss-window" if asked.save else None
+
+    def save(self, reason: Reason) -> None:
+        """Start a save of the live objects as they stand."""
+        self.saver.save(self.built.live, reason)
+        self.directive.saved()
+
+    def look(self, update: int, start: float) -> bool:
+        """Evaluate and monitor; True if the early stop rule says so."""
+        elapsed_s = round(time.perf_counter() - start, 3)
+        progress = self.built.live.progress
+        fields = monitor(self.plan, self.recipe, self.built, self.gang, self.first_batch(), update)
+        if fields and self.rows is not None:
+            row = MonitorRow(attempt=self.attempt, update=update, fields=fields, elapsed_s=elapsed_s)
+            self.rows.add_row(row)
+        if self.development is None:
+            return False
+        metrics = evaluate(self.plan, self.recipe, self.built, self.gang, self.development, update)
+        best = self._weigh(metrics, update)
+        if self.rows is not None:
+            self.rows.add_row(
+                EvaluationRow(
+                    attempt=self.attempt,
+                    update=update,
+                    rows=len(self.development),
+                    metrics=metrics,
+                    elapsed_s=elapsed_s,
+                    best=best,
+                )
+            )
+        rule = self.plan.run.stopping
+        return rule is not None and progress.patience.waited >= rule.patience
+
+    def _weigh(self, metrics: Mapping[str, float | None], update: int) -> bool:
+        """Move the counters of the stop rule, or of the selection if there is none; True at a new best."""
+        rule, chosen = self.plan.run.stopping, self.plan.run.selection
+        if chosen is not None:
+            metric_of(metrics, chosen.metric)  # a metric that nothing reports ends the run at update 0, not at the end
+        watched = rule or chosen
+        if watched is None:
+            return False
+        progress = self.built.live.progress
+        progress.patience = progress.patience.after(
+            metric_of(metrics, watched.metric),
+            update,
+            min_delta=rule.min_delta if rule is not None else 0.0,
+            mode=watched.mode,
+        )
+        return progress.patience.best_update == update and progress.patience.waited == 0
+
+
+def row_maker(plan: Plan, order: Order, sources: list[int] | None, attempt: int) -> Callable[[Figures], Row]:
+    """Makes rows of figures. Coverage of sources is worked out here, on the writer's thread.
+
+    `sources` gives the source of each training row; None where there is only one.
+    """
+
+    def make(figures: Figures) -> Row:
+        terms = term_rows(figures, history.term_row)
+        first, last = (figures.update - 1) * plan.run.batch, figures.update * plan.run.batch
+        bad = nonfinite(figures)
+        contributions = [term.contribution for term in terms.values()]
+        scaled = next((term for term in terms.values() if term.no_reference is None), None)
+        return Row(
+            attempt=attempt,
+            update=figures.update,
+            epoch=first // order.rows,
+            samples=(first, last),
+            sources=_coverage(plan, order, sources, figures.update),
+            loss=None if None in contributions else history.finite(sum(c for c in contributions if c is not None)),
+            ratio=None if scaled is None else scaled.ratio,
+            terms=terms,
+            lr=figures.lr,
+            grad_norm=history.finite(figures.grad_norm),
+            clipped=figures.clipped,
+            elapsed_s=round(figures.elapsed_s, 6),
+            scale=figures.scale,
+            skipped=figures.skipped or None,
+            nonfinite=bad or None,
+        )
+
+    return make
+
+
+def _coverage(plan: Plan, order: Order, sources: list[int] | None, update: int) -> dict[str, int]:
+    if sources is None:
+        return {"0": plan.run.batch}
+    counts: dict[str, int] = {}
+    for row in order.batch(update, plan.run.batch).indices.tolist():
+        name = str(sources[row])
+        counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))

@@ -1,0 +1,60 @@
+"""The same work in plain processes, without Ray: what tests kill by the thousand and benchmarks measure.
+
+    python -m raykit.train.plain TASK.json --rank 0 --world 2 --rendezvous FILE
+
+SIGTERM commits at the next update and ends with exit code 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+
+from raykit.errors import RaykitError
+from raykit.train.directive import Directive
+from raykit.train.gang import Gang
+from raykit.train.inputs import Task
+from raykit.train.worker import work
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one rank; returns the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", type=Path)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--world", type=int, default=1)
+    parser.add_argument("--rendezvous", type=Path, default=None)
+    options = parser.parse_args(arguments)
+    directive = Directive()
+
+    def on_term(number: int, frame: FrameType | None) -> None:
+        directive.stop("SIGTERM")
+
+    signal.signal(signal.SIGTERM, on_term)
+    if options.world > 1:
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{options.rendezvous}",
+            rank=options.rank,
+            world_size=options.world,
+        )
+    gang = Gang(rank=options.rank, world=options.world, device=torch.device("cpu"))
+    task = Task.of(json.loads(options.task.read_text()))
+    try:
+        ending = work(task, gang, directive)
+    except RaykitError as error:
+        print(f"{error.kind}: {error}", file=sys.stderr)
+        return error.exit_code
+    print(json.dumps({"reason": ending.reason, "update": ending.update, "detail": ending.detail}))
+    return 0 if ending.reason == "completed" else 4
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Before a launch: everything that the plan's lock binds, worked out and nothing written.
+
+The split members are divided here from the data as they are now, unless the experiment already has members: those
+are kept, and the data are compared with them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from raykit.data.members import Policy, Role, Source, policy, split, write
+from raykit.errors import PlanError
+from raykit.ids import sha256
+from raykit.plan import Lock, Plan, make_lock
+from raykit.store import layout
+from raykit.store.base import ObjectStore
+from raykit.train import frozen
+from raykit.train.inputs import describe_dataset, open_dataset
+from raykit.train.recipe import Recipe, check_params, load_recipe
+
+SPLIT_SEED = 0
+"""Members do not depend on the training seed: repeats over seeds train on the same rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a launch is about to freeze."""
+
+    plan: Plan
+    plan_bytes: bytes
+    folder: Path
+    recipe: Recipe
+    code: bytes
+    code_sha256: str
+    source: Source
+    tables: Mapping[Role, pa.Table]
+    policy: Policy
+    data_sha256: str
+    rows: Mapping[str, int]
+    lock: Lock
+
+    @property
+    def lock_sha256(self) -> str:
+        return sha256(self.lock.to_bytes())
+
+
+def prepare(plan: Plan, plan_bytes: bytes, folder: Path) -> Prepared:
+    """Open the recipe beside the plan, check its params, divide the data, and compute the lock.
+
+    Raises:
+        PlanError: the recipe, its params, its data or the splits are not usable.
+        UnsafeNameError: a name could leave the store.
+    """
+    recipe = load_recipe(plan.recipe, folder)
+    params: Any = check_params(recipe, plan.run.params)
+    source = describe_dataset(open_dataset(recipe, params, plan))
+    if plan.splits is None:
+        raise PlanError("the plan has no splits", field="splits", rule="a table: group, and the share of each role")
+    chosen = policy(plan.splits.shares(), plan.splits.group, SPLIT_SEED)
+    tables = split(source, chosen)
+    code = frozen.pack(frozen.folder_files(folder))
+    data_sha256 = members_digest(tables, chosen)
+    rows = {str(role): table.num_rows for role, table in tables.items()}
+    lock = make_lock(plan, code=sha256(code), data=data_sha256, rows=rows)
+    return Prepared(
+        plan=plan,
+        plan_bytes=plan_bytes,
+        folder=folder,
+        recipe=recipe,
+        code=code,
+        code_sha256=sha256(code),
+        source=source,
+        tables=tables,
+        policy=chosen,
+        data_sha256=data_sha256,
+        rows=rows,
+        lock=lock,
+    )
+
+
+def members_digest(tables: Mapping[Role, pa.Table], chosen: Policy) -> str:
+    """The digest under which these members would be stored."""
+    from raykit.data.members.stored import files
+
+    return files(tables, chosen).digest
+
+
+def freeze(store: ObjectStore, prepared: Prepared) -> str:
+    """Write plan, lock, code, environment and members; returns the environment's digest. Safe to repeat.
+
+    Raises:
+        ConflictError: a key holds other bytes.
+        UnknownOutcomeError: a reply was lost and could not be read back.
+        StoreUnavailableError: the store did not take it.
+    """
+    name = prepared.plan.name
+    frozen.write_code(store, name, prepared.code)
+    write(store, name, prepared.tables, prepared.policy)
+    environment = frozen.write_environment(store, name, frozen.environment(prepared.folder))
+    store.put_new(layout.plan(name, prepared.lock_sha256, "plan.toml"), prepared.plan_bytes)
+    store.put_new(layout.plan(name, prepared.lock_sha256, "plan.lock"), prepared.lock.to_bytes())
+    return environment

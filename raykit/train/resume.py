@@ -1,0 +1,145 @@
+"""How an attempt starts: from which checkpoint, how exactly, and whether that is enough.
+
+Used twice with the same result: by the launch before it starts anything, and by rank 0 when it writes
+`attempt_started`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raykit.errors import ExactnessError
+from raykit.ids import digest_of
+from raykit.plan import Plan, contract
+from raykit.reconcile import RunState, falls_short, lowest
+from raykit.records import (
+    EXACTNESS,
+    Amended,
+    AttemptStarted,
+    Difference,
+    Exactness,
+    ExperimentEntry,
+    ResumeReceipt,
+)
+from raykit.store import layout
+from raykit.store.base import ObjectStore
+from raykit.store.commit import Good, newest_good
+from raykit.store.log import Log
+from raykit.train import facts, frozen
+from raykit.train.inputs import Task, read_plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The decision: `good` is None for a run that begins at update 0."""
+
+    attempt: int
+    good: Good | None
+    exactness: Exactness
+    receipt: ResumeReceipt | None
+    recorded: int
+    """The last update that has a durable row, from any attempt."""
+
+
+def decide_start(
+    store: ObjectStore,
+    task: Task,
+    plan: Plan,
+    state: RunState,
+    now: Mapping[str, str],
+    members: Difference | None,
+) -> Start:
+    """Choose the checkpoint and class of the next attempt. Writes nothing.
+
+    `now` are the facts of this gang, `members` how the data differ from the stored members, if they do.
+
+    Raises:
+        ExactnessError: the resume would be less exact than the plan needs, and nobody has allowed that.
+        CorruptError: no checkpoint verifies, or stored plans or code do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    attempt = (state.attempt.attempt if state.attempt else 0) + 1
+    recorded = state.recorded()
+    good = newest_good(store, state.commits)
+    if good is None:
+        if members is not None:
+            require(plan, (members,), store, task)
+        return Start(attempt=attempt, good=None, exactness="exact", receipt=None, recorded=recorded)
+    made_by = next(a for a in state.attempts if a.attempt == good.commit.attempt)
+    found = [*differences(store, task, plan, made_by, now)]
+    if members is not None:
+        found.append(members)
+    needed: Exactness = plan.run.needed
+    amendment = require(plan, tuple(found), store, task)
+    here = lowest(found)
+    exactness = max(here, good.commit.exactness, key=EXACTNESS.index)
+    receipt = ResumeReceipt(
+        update=good.commit.update,
+        attempt=good.commit.attempt,
+        manifest_sha256=good.commit.sha256,
+        needed=needed,
+        exactness=here,
+        differences=tuple(found),
+        passed_over=good.passed_over,
+        amendment=amendment,
+    )
+    return Start(attempt=attempt, good=good, exactness=exactness, receipt=receipt, recorded=recorded)
+
+
+def differences(
+    store: ObjectStore, task: Task, plan: Plan, made_by: AttemptStarted, now: Mapping[str, str]
+) -> list[Difference]:
+    """Everything in which this start differs from the attempt that made the checkpoint.
+
+    Raises:
+        CorruptError: stored plans or code do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    found = list(facts.of_facts(made_by.facts, now))
+    if made_by.plan != task.plan:
+        was = read_plan(store, task.experiment, made_by.plan)
+        found += facts.of_plans(contract(was), contract(plan))
+    if made_by.code != task.code:
+        found += facts.of_code(
+            frozen.read_code(store, task.experiment, made_by.code),
+            frozen.read_code(store, task.experiment, task.code),
+        )
+    if made_by.data != task.data:
+        found.append(
+            Difference(what="split members", was=made_by.data[:12], now=task.data[:12], allows="inexact")
+        )
+    return found
+
+
+def require(plan: Plan, found: tuple[Difference, ...], store: ObjectStore, task: Task) -> int | None:
+    """The number of the amendment that allows these differences; None if none is needed.
+
+    Raises:
+        ExactnessError: they leave less than the plan needs, and nobody has allowed exactly these.
+    """
+    needed: Exactness = plan.run.needed
+    left = lowest(found)
+    if not falls_short(left, needed):
+        return None
+    digest = difference_digest(found)
+    log = Log(store, layout.experiment_log(task.experiment), ExperimentEntry, by="reader")
+    for entry in reversed(log.refresh()):
+        for event in entry.events:
+            if isinstance(event, Amended) and event.run == task.run and event.differences == digest:
+                if not falls_short(left, event.allows):
+                    return entry.n
+    worst = [difference for difference in found if falls_short(difference.allows, needed)]
+    named = "; ".join(f"{d.what}: {d.was} -> {d.now} leaves {d.allows}" for d in worst)
+    raise ExactnessError(
+        f"this resume would be {left}, the plan needs {needed}: {named}",
+        field="run.resume",
+        value=needed,
+        rule="put back what differs, or let a person allow exactly these differences",
+        remedy=f'raykit resume {task.experiment} --as {left} --reason "..."',
+    )
+
+
+def difference_digest(found: tuple[Difference, ...]) -> str:
+    """What an amendment names: exactly these differences."""
+    return digest_of([difference.plain() for difference in found])

@@ -1,0 +1,177 @@
+"""Asynchronous saves: training waits for one memory copy, everything else happens beside it.
+
+One save is in flight at a time; the next one waits for it (back-pressure). A save is true only when its commit
+event is in the log: files first, then each rank's note, then the manifest, then, after the history through that
+update is durable, the event.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from raykit.errors import RaykitError
+from raykit.records import Commit, Exactness, FileRef, Manifest, Record, RunEntry
+from raykit.reconcile import fold, require_attempt
+from raykit.store.base import ObjectStore
+from raykit.store.commit import Slot, gather, write_file, write_manifest, write_note
+from raykit.store.log import Log
+from raykit.train.gang import Gang
+from raykit.train.rows import Rows, Stamp
+from raykit.train.state import Capture, Live
+
+Reason = Literal["start", "cadence", "loss-window", "stop", "final"]
+
+GATHER_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Digests that every checkpoint of this attempt is bound to, and how exact it is."""
+
+    contract: str
+    code: str
+    data: str
+    exactness: Exactness
+
+
+class Saver:
+    """Saves one attempt's checkpoints. On every rank; `rows` and the log's events only on rank 0."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        log: Log[RunEntry],
+        stamp: Stamp,
+        gang: Gang,
+        bound: Bound,
+        rows: Rows | None,
+        *,
+        timeout_s: float = 1800.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._stamp = stamp
+        self._gang = gang
+        self._bound = bound
+        self._rows = rows
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
+        self._thread: threading.Thread | None = None
+        self._failed: RaykitError | None = None
+        self.committed: int | None = None
+        """The update of the newest commit of this attempt, on rank 0."""
+        self.blocked_s = 0.0
+        """How long training waited for the newest save: back-pressure and the copy."""
+
+    @property
+    def capture(self) -> Capture:
+        """The host copies, so that a restore can be compared without memory of its own. Only between saves."""
+        return self._capture
+
+    def save(self, live: Live, reason: Reason) -> None:
+        """Copy the live state and write it beside training.
+
+        Raises:
+            RaykitError: whatever stopped the save before this one.
+        """
+        start = time.perf_counter()
+        self.drain()
+        self._capture.take(live)
+        self.blocked_s = time.perf_counter() - start
+        ticket = self._rows.ticket() if self._rows is not None else 0
+        slot = Slot(
+            experiment=self._stamp.experiment,
+            run=self._stamp.run,
+            update=live.progress.update,
+            attempt=self._stamp.attempt,
+        )
+        self._thread = threading.Thread(
+            target=self._work,
+            args=(slot, live.progress.samples, reason, ticket, self.blocked_s),
+            name="raykit-save",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Wait until nothing is in flight.
+
+        Raises:
+            RaykitError: whatever stopped the save that was.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def check(self) -> None:
+        """Raise what stopped a save, if something did."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _work(self, slot: Slot, samples: int, reason: Reason, ticket: int, blocked_s: float) -> None:
+        start = time.perf_counter()
+        try:
+            rank = self._gang.rank
+            files = [
+                write_file(self._store, slot, name, data, holds=holds, rank=rank)
+                for name, holds, data in self._capture.files()
+            ]
+            write_note(self._store, slot, rank, files)
+            if self._gang.leads:
+                self._decide(slot, samples, reason, ticket, blocked_s, start)
+        except RaykitError as error:
+            self._failed = error
+
+    def _decide(
+        self, slot: Slot, samples: int, reason: Reason, ticket: int, blocked_s: float, start: float
+    ) -> None:
+        assert self._rows is not None
+        files = gather(self._store, slot, self._gang.world, wait=self._waiting(start))
+        manifest = Manifest(
+            update=slot.update,
+            samples=samples,
+            world_size=self._gang.world,
+            files=files,
+            history_update=slot.update,
+            contract=self._bound.contract,
+            data=self._bound.data,
+            code=self._bound.code,
+        )
+        key, digest = write_manifest(self._store, slot, manifest)
+        self._rows.through(ticket, timeout_s=self._timeout_s)
+        commit = Commit(
+            update=slot.update,
+            attempt=slot.attempt,
+            key=key,
+            sha256=digest,
+            size_bytes=_size_bytes(files),
+            exactness=self._bound.exactness,
+            reason=reason,
+            save_s=round(time.perf_counter() - start, 3),
+            blocked_s=round(blocked_s, 6),
+        )
+        self._log.append(lambda entries: self._once(entries, commit), at=self._clock())
+        self.committed = slot.update
+
+    def _waiting(self, start: float) -> Callable[[], bool]:
+        def wait() -> bool:
+            time.sleep(GATHER_PAUSE_S)
+            return time.perf_counter() - start < self._timeout_s
+
+        return wait
+
+    def _once(self, entries: Sequence[RunEntry], commit: Commit) -> list[Record]:
+        state = fold(entries)
+        require_attempt(state, self._stamp.launch, self._stamp.attempt)
+        return [] if any(known.key == commit.key for known in state.commits) else [commit]
+
+
+def _size_bytes(files: Sequence[FileRef]) -> int:
+    return sum(file.size_bytes for file in files)

@@ -1,0 +1,188 @@
+"""Trees of tensors as bytes: safetensors for the tensors, JSON for what holds them together.
+
+`split` takes a tree (dicts, lists, tuples, numbers, strings, tensors) apart into plain JSON and named tensors,
+`join` puts it together again, bit for bit. `HostCopy` copies tensors into host memory that it keeps between
+saves, laid out as the safetensors file will be, so that the training thread pays one memory copy and a writer
+thread can stream the file from there.
+
+The file format is https://huggingface.co/docs/safetensors: an 8-byte little-endian header length, a JSON
+header, then the tensors' bytes without holes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from raykit.errors import CorruptError, GateError
+from raykit.ids import canonical
+
+CHUNK_BYTES = 8 * 1024 * 1024
+MAX_HEADER_BYTES = 64 * 1024 * 1024
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+# --- trees --------------------------------------------------------------------------------------------------
+
+
+def split(tree: Any, path: str = "") -> tuple[Any, dict[str, torch.Tensor]]:
+    """Take a tree apart: plain JSON with `{"$": "tensor", …}` marks, and the tensors by path.
+
+    Raises:
+        GateError: a value that has no exact plain form (a function, an object, a NumPy array).
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    return _split(tree, path, tensors), tensors
+
+
+def _split(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$": "float", "is": repr(value)}
+    if isinstance(value, torch.Tensor):
+        tensors[path] = value.detach()
+        return {"$": "tensor", "is": path}
+    if isinstance(value, list):
+        return [_split(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"$": "tuple", "is": [_split(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]}
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and key != "$" for key in value):
+            return {key: _split(item, f"{path}.{key}", tensors) for key, item in value.items()}
+        if all(isinstance(key, int | str) and not isinstance(key, bool) for key in value):
+            return {"$": "map", "is": [[key, _split(item, f"{path}.{key}", tensors)] for key, item in value.items()]}
+    raise GateError(
+        f"{path.strip('.') or 'the state'} is a {type(value).__qualname__}, which cannot be saved exactly",
+        rule="tensors, numbers, strings, None, and lists, tuples and dicts of those",
+        remedy="give the recipe a state_dict() and load_state_dict() that use these",
+    )
+
+
+def join(structure: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Put together what `split` took apart.
+
+    Raises:
+        CorruptError: a tensor is missing or a mark is unknown.
+    """
+    if isinstance(structure, list):
+        return [join(item, tensors) for item in structure]
+    if not isinstance(structure, dict):
+        return structure
+    mark = structure.get("$")
+    if mark is None:
+        return {key: join(item, tensors) for key, item in structure.items()}
+    inner = structure.get("is")
+    if mark == "float" and inner in ("nan", "inf", "-inf"):
+        return float(inner)
+    if mark == "tensor" and isinstance(inner, str) and inner in tensors:
+        return tensors[inner]
+    if mark == "tuple" and isinstance(inner, list):
+        return tuple(join(item, tensors) for item in inner)
+    if mark == "map" and isinstance(inner, list):
+        return {key: join(item, tensors) for key, item in inner}
+    raise CorruptError(f"a state holds an unknown mark or lacks a tensor: {mark} {inner!s:.80}")
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+class HostCopy:
+    """A copy of some tensors in host memory, in file order; its memory is kept from one save to the next.
+
+    `take` copies (the only part that training waits for); `stream` gives the file's bytes, as often as asked,
+    until the next `take`.
+    """
+
+    def __init__(self, *, pin: bool = False) -> None:
+        self._pin = pin
+        self._layout: tuple[tuple[str, torch.dtype, torch.Size], ...] = ()
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._views: list[torch.Tensor] = []
+        self._tensors_header: dict[str, Any] = {}
+        self._header = b""
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._header) + self._buffer.numel()
+
+    def take(self, tensors: Mapping[str, torch.Tensor], structure: Any = None) -> None:
+        """Copy `tensors` and, with them, the JSON `structure` of the tree they come from.
+
+        Raises:
+            GateError: a tensor is sparse, quantized or of a type that safetensors does not have.
+        """
+        ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+        layout = tuple((name, tensor.dtype, tensor.shape) for name, tensor in ordered)
+        if layout != self._layout:
+            self._lay_out(layout)
+        for view, (_, tensor) in zip(self._views, ordered, strict=True):
+            view.copy_(tensor, non_blocking=self._pin)
+        if self._pin:
+            torch.cuda.synchronize()
+        header = dict(self._tensors_header)
+        if structure is not None:
+            header["__metadata__"] = {"tree": canonical(structure).decode()}
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        self._header = struct.pack("<Q", len(text)) + text
+
+    def _lay_out(self, layout: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> None:
+        offsets: list[tuple[int, int]] = []
+        end = 0
+        self._tensors_header = {}
+        for name, dtype, shape in layout:
+            if dtype not in DTYPES:
+                raise GateError(f"{name} is of type {dtype}, which cannot be saved", rule=", ".join(DTYPES.values()))
+            start, end = end, end + shape.numel() * dtype.itemsize
+            offsets.append((start, end))
+            self._tensors_header[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+        self._buffer = torch.zeros(end, dtype=torch.uint8, pin_memory=self._pin)
+        self._views = [
+            self._buffer[start:stop].view(dtype).view(shape)
+            for (start, stop), (_, dtype, shape) in zip(offsets, layout, strict=True)
+        ]
+        self._layout = layout
+
+    def stream(self) -> Iterator[memoryview]:
+        """The file's bytes, in pieces."""
+        yield memoryview(self._header)
+        body = memoryview(self._buffer.numpy())
+        for start in range(0, len(body), CHUNK_BYTES):
+            yield body[start : start + CHUNK_BYTES]
+
+
+def read_tensors(data: bytes | bytearray, what: str) -> tuple[Any, dict[str, torch.Tensor]]:
+    """The structure (None if the file has none) and tensors of a safetensors file, already verified.
+
+    Raises:
+        CorruptError: the bytes are not such a file.
+    """
+    try:
+        (length,) = struct.unpack_from("<Q", data)
+        if length > min(MAX_HEADER_BYTES, len(data) - 8):
+            raise CorruptError(f"{what}: the header is said to be {length} bytes long")
+        header = json.loads(bytes(data[8 : 8 + length]))
+        tensors = safetensors.torch.load(bytes(data))
+        tree = header.get("__metadata__", {}).get("tree")
+        return (None if tree is None else json.loads(tree)), tensors
+    except (ValueError, KeyError, AttributeError, struct.error, safetensors.SafetensorError) as error:
+        raise CorruptError(f"{what} is not a safetensors file: {str(error)[:200]}") from error

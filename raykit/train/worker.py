@@ -1,0 +1,383 @@
+"""One rank of one attempt, from its inputs to its end. The same under Ray Train and in plain processes.
+
+Rank 0 is the only one that writes to the run's log; the others hear its decisions. What a rank refuses on purpose
+is recorded as the attempt's end, so that no scheduler mistakes it for bad luck and tries again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raykit.data.members import compare
+from raykit.data.order import Order
+from raykit.errors import FencedError, GateError, RaykitError
+from raykit.records import (
+    AttemptEnded,
+    AttemptStarted,
+    Difference,
+    GateResult,
+    Record,
+    RunEntry,
+    Superseded,
+)
+from raykit.reconcile import fold, require_attempt, require_launch
+from raykit.store import layout, open_store
+from raykit.store.base import ObjectStore
+from raykit.store.commit import Good, read_file
+from raykit.store.log import Log
+from raykit.store.place import this_place
+from raykit.train import facts, probes
+from raykit.train.build import Built, build, set_up_process
+from raykit.train.directive import Directive
+from raykit.train.gang import Gang
+from raykit.train.inputs import Inputs, Task, read_inputs
+from raykit.train.loader import Keyed, train_loader
+from raykit.train.loop import Ending, Loop, row_maker
+from raykit.train.resume import Start, decide_start
+from raykit.train.rows import Rows, Stamp
+from raykit.train.saver import Bound, Saver
+from raykit.train.state import needed_files, restore, unequal
+
+CLOSE_S = 60.0
+
+
+def work(
+    task: Task,
+    gang: Gang,
+    directive: Directive,
+    *,
+    notice: Callable[[], str | None] | None = None,
+    store: ObjectStore | None = None,
+) -> Ending:
+    """Train this rank's share of one attempt.
+
+    Raises:
+        FencedError: another launch or attempt owns the run.
+        GateError: a gate failed, or training met something that is not finite.
+        ExactnessError: the resume would be less exact than the plan needs.
+        CorruptError: stored bytes do not match their digests, or no checkpoint verifies.
+        StoreUnavailableError: the store stayed away longer than the task holds.
+    """
+    found = store or open_store(task.root)
+    with tempfile.TemporaryDirectory(prefix="raykit-code-") as folder:
+        inputs = read_inputs(found, task, Path(folder))
+        return _Attempt(task, gang, directive, found, inputs).run(notice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What rank 0 decided, as every rank knows it."""
+
+    attempt: int
+    good: Good | None
+    exactness: Any
+    gates_passed: frozenset[str]
+
+
+class _Attempt:
+    """The sequence of one attempt on one rank."""
+
+    def __init__(
+        self, task: Task, gang: Gang, directive: Directive, store: ObjectStore, inputs: Inputs
+    ) -> None:
+        self._task = task
+        self._gang = gang
+        self._directive = directive
+        self._store = store
+        self._inputs = inputs
+        self._plan = inputs.plan
+        self._log = Log(
+            store,
+            layout.run_log(task.experiment, task.run),
+            RunEntry,
+            by=f"{task.launch}/rank-{gang.rank}",
+        )
+        self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
+        self._keyed = inputs.keyed("train")
+        self._facts = facts.here(gang, self._plan.run.threads)
+
+    def run(self, notice: Callable[[], str | None] | None) -> Ending:
+        set_up_process(self._plan, self._gang.device)
+        decision = self._decide()
+        stamp = Stamp(
+            experiment=self._task.experiment,
+            run=self._task.run,
+            launch=self._task.launch,
+            attempt=decision.attempt,
+        )
+        window = self._plan.run.loss_window_min
+        self._directive.loss_window_s = None if window is None else window * 60.0
+        if self._gang.leads:
+            self._directive.listen(self._log, stamp, notice)
+        rows = self._rows(stamp) if self._gang.leads else None
+        try:
+            ending = self._train(decision, stamp, rows)
+        except FencedError:
+            raise
+        except RaykitError as error:
+            self._end(stamp, rows, Ending(reason="failed", update=0, detail=f"{error.kind}: {error}"))
+            raise
+        finally:
+            self._directive.close()
+        self._end(stamp, rows, ending)
+        return ending
+
+    # --- the start ------------------------------------------------------------------------------------------
+
+    def _decide(self) -> _Decision:
+        """Rank 0 decides and records how this attempt starts; every rank has compared its members first."""
+        changed: list[Difference] = []
+
+        def look() -> None:
+            difference = compare(self._inputs.membership, self._inputs.source)
+            if difference is not None:
+                changed.append(
+                    Difference(what="split members", was="as stored", now=str(difference), allows="inexact")
+                )
+
+        self._gang.all_agree(look)
+        start: list[Start] = []
+
+        def lead() -> dict[str, Any]:
+            entry = self._log.append(lambda entries: self._begin(entries, changed, start), at=time.time())
+            assert entry is not None
+            chosen = start[-1]
+            gates = fold(self._log.entries).gates
+            return {
+                "attempt": chosen.attempt,
+                "exactness": chosen.exactness,
+                "commit": None if chosen.good is None else chosen.good.commit.plain(),
+                "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
+                "gates": [name for name, gate in gates.items() if gate.passed and gate.key == self._gate_key(name)],
+            }
+
+        told = self._gang.leader_does(lead)
+        return _Decision(told["attempt"], _good(told), told["exactness"], frozenset(told["gates"]))
+
+    def _begin(
+        self, entries: Sequence[RunEntry], changed: list[Difference], out: list[Start]
+    ) -> list[Record]:
+        """The events that start this attempt: how the one before ended, what falls away, and its receipt."""
+        state = fold(entries)
+        require_launch(state, self._task.launch)
+        start = decide_start(
+            self._store, self._task, self._plan, state, self._facts, changed[0] if changed else None
+        )
+        out.append(start)
+        events: list[Record] = []
+        base = start.good.commit.update if start.good is not None else None
+        before = state.attempt
+        if before is not None and before.attempt not in state.ends:
+            events.append(AttemptEnded(attempt=before.attempt, reason="killed", update=start.recorded))
+        newest = max([start.recorded, *(commit.update for commit in state.commits)])
+        first = 0 if base is None else base + 1
+        if state.attempts and newest >= first:
+            events.append(
+                Superseded(from_=first, to=newest, why=f"attempt {start.attempt} starts from update {base or 0}")
+            )
+        events.append(
+            AttemptStarted(
+                attempt=start.attempt,
+                launch=self._task.launch,
+                place=this_place(),
+                world_size=self._gang.world,
+                facts=self._facts,
+                plan=self._task.plan,
+                code=self._task.code,
+                data=self._task.data,
+                resume=start.receipt,
+            )
+        )
+        return events
+
+    def _gate_key(self, gate: str) -> str:
+        task = self._task
+        return probes.gate_key(gate, task.contract, task.code, task.data, self._facts)
+
+    # --- training -------------------------------------------------------------------------------------------
+
+    def _train(self, decision: _Decision, stamp: Stamp, rows: Rows | None) -> Ending:
+        bound = Bound(
+            contract=self._task.contract,
+            code=self._task.code,
+            data=self._task.data,
+            exactness=decision.exactness,
+        )
+        saver = Saver(self._store, self._log, stamp, self._gang, bound, rows)
+        built = self._build()
+        initial = probes.hold(self._gang.rank, built)
+        self._warm_up(built)
+        if decision.good is None:
+            restore(built.live, initial, rank=self._gang.rank)
+            self._run_gates(decision, built, initial)
+        else:
+            self._restore(built, decision.good, saver, decision.exactness)
+        del initial
+        loop = Loop(
+            plan=self._plan,
+            recipe=self._inputs.recipe,
+            gang=self._gang,
+            built=built,
+            attempt=decision.attempt,
+            saver=saver,
+            rows=rows,
+            directive=self._directive,
+            micro_batches=self._micro_batches(built.live.progress.update),
+            development=self._development(),
+            first_batch=lambda: next(self._micro_batches(0, last=1, loader_workers=0)),
+        )
+        return loop.run()
+
+    def _build(self) -> Built:
+        return build(self._plan, self._inputs.recipe, self._inputs.params, self._gang)
+
+    def _warm_up(self, built: Built) -> None:
+        """One throwaway forward and backward before state is restored.
+
+        DDP rebuilds its buckets after the first backward; without this, three and more ranks would sum gradients
+        in another order after a resume than in the run that was never interrupted.
+        """
+        if self._gang.world == 1:
+            return
+        stepper = probes.Stepper(self._plan, self._inputs.recipe, built, self._gang)
+        for _ in range(2):  # the rebuilt buckets come into use with the second
+            stepper.accumulate(1, self._micro_batches(0, last=1, loader_workers=0))
+        built.live.optimizer.zero_grad(set_to_none=True)
+
+    def _run_gates(self, decision: _Decision, built: Built, initial: dict[str, bytes]) -> None:
+        bench = probes.Bench(
+            plan=self._plan,
+            recipe=self._inputs.recipe,
+            gang=self._gang,
+            built=built,
+            initial=initial,
+            rebuild=self._rebuild,
+            micro_batches=lambda after: self._micro_batches(after, last=max(after, 0) + probes.UPDATES),
+        )
+        for name, gate in (("first", probes.first_gate), ("resume", probes.resume_gate)):
+            if name in decision.gates_passed:
+                continue
+            result = gate(bench, self._gate_key(name))
+            if self._gang.leads:
+                self._note_gate(result, decision.attempt)
+            if not result.passed:
+                raise GateError(
+                    f"gate {name}: {result.found}",
+                    rule=f"needs {self._plan.run.needed}" if name == "resume" else None,
+                    remedy=_gate_remedy(name),
+                )
+        probes.put_back(bench)
+
+    def _rebuild(self) -> Built:
+        built = self._build()
+        self._warm_up(built)
+        return built
+
+    def _note_gate(self, result: GateResult, attempt: int) -> None:
+        def decide(entries: Sequence[RunEntry]) -> list[Record]:
+            require_attempt(fold(entries), self._task.launch, attempt)
+            return [result]
+
+        self._log.append(decide, at=time.time())
+
+    def _restore(self, built: Built, good: Good, saver: Saver, exactness: Any) -> None:
+        """Put the checkpoint back and prove that what is live now is what was stored.
+
+        Raises:
+            GateError: it is not, though nothing that was compared explains it.
+        """
+        files = {
+            file.name: read_file(self._store, good.commit, file)
+            for file in needed_files(good.manifest, self._gang.rank)
+        }
+        restore(built.live, files, rank=self._gang.rank)
+        saver.capture.take(built.live)
+        wrong = unequal(saver.capture, good.manifest)
+        if exactness in ("exact", "state-exact") and self._gang.any(bool(wrong)):
+            raise GateError(
+                f"after the restore, {', '.join(wrong) or 'a file of another rank'} is not what was saved",
+                rule="restored state is equal to the bit",
+                remedy="give the recipe a state_dict() and load_state_dict() for state of its own",
+            )
+
+    def _micro_batches(
+        self, after: int, *, last: int | None = None, loader_workers: int | None = None
+    ) -> Iterator[Any]:
+        run = self._plan.run
+        return iter(
+            train_loader(
+                self._keyed,
+                self._order,
+                batch=run.batch,
+                world=self._gang.world,
+                rank=self._gang.rank,
+                accumulate=run.accumulate,
+                after=after,
+                last=run.updates if last is None else last,
+                loader_workers=run.loader_workers if loader_workers is None else loader_workers,
+                collate=getattr(self._inputs.recipe, "collate", None),
+                pin=self._gang.device.type == "cuda",
+            )
+        )
+
+    def _development(self) -> Keyed | None:
+        return self._inputs.keyed("development") if "development" in self._inputs.roles() else None
+
+    def _rows(self, stamp: Stamp) -> Rows:
+        members = self._inputs.members("train")
+        column = getattr(self._inputs.dataset, "sources", None)
+        sources = None if column is None else [int(column[int(index)]) for index in members]
+        return Rows(
+            self._store,
+            self._log,
+            stamp,
+            row_maker(self._plan, self._order, sources, stamp.attempt),
+            flush_s=self._plan.run.flush_s,
+            hold_s=self._task.hold_s,
+        )
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _end(self, stamp: Stamp, rows: Rows | None, ending: Ending) -> None:
+        """Write what is left of the history, and how the attempt ended."""
+        if rows is None:
+            return
+        rows.close(timeout_s=CLOSE_S)
+
+        def decide(entries: Sequence[RunEntry]) -> list[Record]:
+            state = fold(entries)
+            require_attempt(state, stamp.launch, stamp.attempt)
+            update = ending.update if ending.reason != "failed" else state.recorded()
+            return [
+                AttemptEnded(attempt=stamp.attempt, reason=ending.reason, update=update, detail=ending.detail)
+            ]
+
+        try:
+            self._log.append(decide, at=time.time())
+        except FencedError:
+            if ending.reason == "completed":
+                raise
+
+
+def _good(told: dict[str, Any]) -> Good | None:
+    from raykit.ids import canonical
+    from raykit.records import Commit, Manifest
+
+    if told["commit"] is None:
+        return None
+    return Good(
+        commit=Commit.from_bytes(canonical(told["commit"]), "commit"),
+        manifest=Manifest.from_bytes(canonical(told["manifest"]), "manifest"),
+        passed_over=(),
+    )
+
+
+def _gate_remedy(gate: str) -> str:
+    if gate == "first":
+        return "look at the first batch and the loss terms; raykit does not step on what is not finite"
+    return 'set run.resume to what was measured, or give the recipe a state_dict() for state of its own'
