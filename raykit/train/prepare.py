@@ -13,7 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from raykit.data.members import Policy, Role, Source, policy, split, write
+from raykit.data.members import (
+    Membership,
+    Policy,
+    Role,
+    Source,
+    policy,
+    split,
+    split_files,
+    write,
+)
 from raykit.errors import PlanError
 from raykit.ids import sha256
 from raykit.plan import Lock, Plan, make_lock
@@ -49,8 +58,11 @@ class Prepared:
         return sha256(self.lock.to_bytes())
 
 
-def prepare(plan: Plan, plan_bytes: bytes, folder: Path) -> Prepared:
+def prepare(plan: Plan, plan_bytes: bytes, folder: Path, *, kept: Membership | None = None) -> Prepared:
     """Open the recipe beside the plan, check its params, divide the data, and compute the lock.
+
+    `kept` are the members that the experiment already has. Under the same policy they stay, whatever the data look
+    like today: the difference is found, member by member, when an attempt starts.
 
     Raises:
         PlanError: the recipe, its params, its data or the splits are not usable.
@@ -63,8 +75,9 @@ def prepare(plan: Plan, plan_bytes: bytes, folder: Path) -> Prepared:
         raise PlanError("the plan has no splits", field="splits", rule="a table: group, and the share of each role")
     chosen = policy(plan.splits.shares(), plan.splits.group, SPLIT_SEED)
     tables = split(source, chosen)
+    same_policy = kept is not None and kept.manifest.policy == chosen
+    data_sha256 = kept.digest if kept is not None and same_policy else split_files(tables, chosen).digest
     code = frozen.pack(frozen.folder_files(folder))
-    data_sha256 = members_digest(tables, chosen)
     rows = {str(role): table.num_rows for role, table in tables.items()}
     lock = make_lock(plan, code=sha256(code), data=data_sha256, rows=rows)
     return Prepared(
@@ -83,13 +96,6 @@ def prepare(plan: Plan, plan_bytes: bytes, folder: Path) -> Prepared:
     )
 
 
-def members_digest(tables: Mapping[Role, pa.Table], chosen: Policy) -> str:
-    """The digest under which these members would be stored."""
-    from raykit.data.members.stored import files
-
-    return files(tables, chosen).digest
-
-
 def freeze(store: ObjectStore, prepared: Prepared) -> str:
     """Write plan, lock, code, environment and members; returns the environment's digest. Safe to repeat.
 
@@ -100,7 +106,8 @@ def freeze(store: ObjectStore, prepared: Prepared) -> str:
     """
     name = prepared.plan.name
     frozen.write_code(store, name, prepared.code)
-    write(store, name, prepared.tables, prepared.policy)
+    if store.head(layout.membership(name, prepared.data_sha256, "manifest.json")) is None:
+        write(store, name, prepared.tables, prepared.policy)
     environment = frozen.write_environment(store, name, frozen.environment(prepared.folder))
     store.put_new(layout.plan(name, prepared.lock_sha256, "plan.toml"), prepared.plan_bytes)
     store.put_new(layout.plan(name, prepared.lock_sha256, "plan.lock"), prepared.lock.to_bytes())

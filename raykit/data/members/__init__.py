@@ -9,7 +9,7 @@ stored       write() and load(): data/<digest>/{manifest.json, <role>.parquet}
 from raykit.data.members.membership import Difference, Membership, Overlap, RoleRecord, SplitManifest, compare
 from raykit.data.members.source import Source, describe, families
 from raykit.data.members.split import ROLES, Grouping, Policy, Role, check_role, policy, split
-from raykit.data.members.stored import load, write
+from raykit.data.members.stored import SplitFiles, load, split_files, write
 
 __all__ = [
     "ROLES",
@@ -21,6 +21,7 @@ __all__ = [
     "Role",
     "RoleRecord",
     "Source",
+    "SplitFiles",
     "SplitManifest",
     "check_role",
     "compare",
@@ -29,5 +30,6 @@ __all__ = [
     "load",
     "policy",
     "split",
+    "split_files",
     "write",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 
 import pyarrow as pa
@@ -28,15 +29,20 @@ MEMBER_COLUMNS = pa.schema(
 """What a member is. Its place in the dataset is not part of it: reordered data has the same members."""
 
 
-def write(store: ObjectStore, experiment: str, tables: Mapping[Role, pa.Table], policy: Policy) -> str:
-    """Write the members of each role and return the digest of the split. Writing the same again is fine.
+@dataclass(frozen=True, slots=True)
+class SplitFiles:
+    """A split as the bytes that are stored: `digest` is the sha256 of the manifest."""
+
+    digest: str
+    manifest: bytes
+    members: Mapping[Role, bytes]
+
+
+def split_files(tables: Mapping[Role, pa.Table], policy: Policy) -> SplitFiles:
+    """The files of a split, before anything is written.
 
     Raises:
         PlanError: the tables are not those of the policy, or a row or a group is in two roles.
-        UnsafeNameError: `experiment` is not a safe name.
-        ConflictError: another file is already in the place of one of these.
-        UnknownOutcomeError: a write whose result could not be read back.
-        StoreUnavailableError: nothing was written.
     """
     members = {role: _member_rows(tables[role]) for role in ROLES if role in tables}
     _refuse_mixed(members, policy)
@@ -47,11 +53,24 @@ def write(store: ObjectStore, experiment: str, tables: Mapping[Role, pa.Table], 
         roles={role: _record(table, files[role]) for role, table in members.items()},
         overlaps=_overlaps(members),
     ).to_bytes()
-    digest = sha256(manifest)
-    for role, file in files.items():
-        store.put_new(layout.membership(experiment, digest, f"{role}.parquet"), file)
-    store.put_new(layout.membership(experiment, digest, MANIFEST), manifest)
-    return digest
+    return SplitFiles(digest=sha256(manifest), manifest=manifest, members=files)
+
+
+def write(store: ObjectStore, experiment: str, tables: Mapping[Role, pa.Table], policy: Policy) -> str:
+    """Write the members of each role and return the digest of the split. Writing the same again is fine.
+
+    Raises:
+        PlanError: the tables are not those of the policy, or a row or a group is in two roles.
+        UnsafeNameError: `experiment` is not a safe name.
+        ConflictError: another file is already in the place of one of these.
+        UnknownOutcomeError: a write whose result could not be read back.
+        StoreUnavailableError: nothing was written.
+    """
+    files = split_files(tables, policy)
+    for role, file in files.members.items():
+        store.put_new(layout.membership(experiment, files.digest, f"{role}.parquet"), file)
+    store.put_new(layout.membership(experiment, files.digest, MANIFEST), files.manifest)
+    return files.digest
 
 
 def load(store: ObjectStore, experiment: str, digest: str) -> Membership:
