@@ -39,6 +39,7 @@ from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
 from raykit.train.resume import Start, decide_start
+from raykit.train.ranklog import RankLog
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Saver
 from raykit.train.state import needed_files, restore, unequal
@@ -64,9 +65,9 @@ def work(
         StoreUnavailableError: the store stayed away longer than the task holds.
     """
     found = store or open_store(task.root)
-    with tempfile.TemporaryDirectory(prefix="raykit-code-") as folder:
+    with RankLog(found, gang.rank) as log, tempfile.TemporaryDirectory(prefix="raykit-code-") as folder:
         inputs = read_inputs(found, task, Path(folder))
-        return _Attempt(task, gang, directive, found, inputs).run(notice)
+        return _Attempt(task, gang, directive, found, inputs, log).run(notice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,15 @@ class _Attempt:
     """The sequence of one attempt on one rank."""
 
     def __init__(
-        self, task: Task, gang: Gang, directive: Directive, store: ObjectStore, inputs: Inputs
+        self,
+        task: Task,
+        gang: Gang,
+        directive: Directive,
+        store: ObjectStore,
+        inputs: Inputs,
+        rank_log: RankLog,
     ) -> None:
+        self._rank_log = rank_log
         self._task = task
         self._gang = gang
         self._directive = directive
@@ -110,6 +118,7 @@ class _Attempt:
             launch=self._task.launch,
             attempt=decision.attempt,
         )
+        self._rank_log.bind(stamp)
         window = self._plan.run.loss_window_min
         self._directive.loss_window_s = None if window is None else window * 60.0
         if self._gang.leads:
@@ -172,6 +181,8 @@ class _Attempt:
         events: list[Record] = []
         base = start.good.commit.update if start.good is not None else None
         before = state.attempt
+        if before is not None and before.launch == self._task.launch and before.attempt in state.ends:
+            raise FencedError(f"attempt {before.attempt} of this launch has ended; another launch may go on")
         if before is not None and before.attempt not in state.ends:
             events.append(AttemptEnded(attempt=before.attempt, reason="killed", update=start.recorded))
         newest = max([start.recorded, *(commit.update for commit in state.commits)])

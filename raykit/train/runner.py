@@ -1,0 +1,79 @@
+"""The gang under Ray Train V2: what Ray starts and restarts, and nothing that a resume depends on.
+
+Ray Train gives the gang, the process group, devices and restarts. Every limit is set, since its defaults are
+endless. History, checkpoints and the decision where to resume are raykit's own; nothing is reported to Ray, so
+nothing that Ray keeps or loses can change a run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ray.train
+import ray.train.torch
+from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+
+from raykit.errors import RaykitError
+from raykit.plan import Plan
+from raykit.train.directive import Directive
+from raykit.train.gang import Gang
+from raykit.train.inputs import Task
+from raykit.train.worker import work
+
+
+def fit(task: Task, plan: Plan, *, storage: Path, name: str) -> None:
+    """Run the gang to its end, restarts included. Blocks; how the run ended is in the run's log.
+
+    `storage` is a private folder for Ray Train's own notes, `name` new for every call.
+
+    Raises:
+        ray.train.TrainingFailedError: workers or the controller failed more often than the plan allows.
+    """
+    gpu = plan.run.device == "cuda"
+    trainer = ray.train.torch.TorchTrainer(
+        _rank,
+        train_loop_config={"task": task.plain()},
+        torch_config=ray.train.torch.TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=600),
+        scaling_config=ScalingConfig(
+            num_workers=plan.run.workers,
+            use_gpu=gpu,
+            resources_per_worker={"CPU": 1, **({"GPU": 1} if gpu else {})},
+        ),
+        run_config=RunConfig(
+            name=name,
+            storage_path=str(storage),
+            failure_config=FailureConfig(
+                max_failures=plan.run.attempts - 1,
+                max_preemption_failures=plan.run.attempts - 1,
+                controller_failure_limit=plan.run.attempts - 1,
+            ),
+        ),
+    )
+    trainer.fit()
+
+
+def _rank(config: dict[str, Any]) -> None:
+    """One rank. A deliberate refusal is in the run's log already; raised here, Ray would only try it again."""
+    context = ray.train.get_context()
+    gang = Gang(
+        rank=context.get_world_rank(), world=context.get_world_size(), device=ray.train.torch.get_device()
+    )
+    try:
+        work(Task.of(config["task"]), gang, Directive(), notice=_preemption)
+    except RaykitError as error:
+        print(f"{error.kind}: {error}")
+
+
+def _preemption() -> str | None:
+    """Why this gang is about to lose a node, if it is.
+
+    The public `ray.train.get_preemption_info` is a barrier of all ranks, which a poll cannot be; this reads what
+    the worker was told. The flag reaches the other ranks with the next update.
+    """
+    from ray.train.v2._internal.execution.context import get_train_context
+
+    info = get_train_context().preemption_context.preemption_info
+    if info is None:
+        return None
+    return f"preemption notice for {len(info.preempted_node_to_ranks)} nodes"
