@@ -97,7 +97,7 @@ def families(links: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _texts(column: str, values: Iterable[object], rows: int) -> list[str]:
-    plain = values.tolist() if hasattr(values, "tolist") else list(values)
+    plain = _plain(values)
     if len(plain) != rows:
         raise PlanError(
             f"the dataset has {rows} rows but {len(plain)} {column}",
@@ -106,6 +106,13 @@ def _texts(column: str, values: Iterable[object], rows: int) -> list[str]:
             rule=f"one of the {column} per row",
         )
     return [_text(column, row, value) for row, value in enumerate(plain)]
+
+
+def _plain(values: Any) -> list[Any]:
+    for method in ("tolist", "to_pylist"):  # arrays, tensors and series; Arrow columns
+        if hasattr(values, method):
+            return list(getattr(values, method)())
+    return list(values)
 
 
 def _text(column: str, row: int, value: Any) -> str:

@@ -89,6 +89,8 @@ def load(store: ObjectStore, experiment: str, digest: str) -> Membership:
     manifest = SplitManifest.from_bytes(data, key)
     if set(manifest.roles) != set(manifest.policy.fractions):
         raise CorruptError(f"{key} has other roles than its policy", field="roles")
+    if manifest.rows != sum(record.rows for record in manifest.roles.values()):
+        raise CorruptError(f"{key} has another number of rows than its roles", field="rows")
     # As JSON sorts its keys; people read roles in the order in which they are used.
     roles = [role for role in ROLES if role in manifest.roles]
     tables = {role: _read(store, experiment, digest, role, manifest.roles[role]) for role in roles}
@@ -192,10 +194,8 @@ def _parsed(data: bytes, key: str) -> pa.Table:
     _refuse_arrow_schema(data, key)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        if not file.schema_arrow.equals(MEMBER_COLUMNS, check_metadata=True):
-            raise CorruptError(
-                f"{key} has other columns than {', '.join(MEMBER_COLUMNS.names)}", field="schema"
-            )
+        if file.metadata.metadata or not file.schema_arrow.equals(MEMBER_COLUMNS, check_metadata=True):
+            raise CorruptError(f"{key} has more or less than the columns {', '.join(MEMBER_COLUMNS.names)}")
         table = file.read(use_threads=False).combine_chunks()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
