@@ -345,6 +345,10 @@ class LocalStore:
                 self._disk.link(new.name, new.folder, name, folder)
             except FileExistsError:
                 return False
+            except OSError:
+                # A network file system can make the link and lose the reply.
+                if not _is_same_file(new, name, folder):
+                    raise
         return True
 
     def _settle(self, key: str, sha256: str, size_bytes: int) -> None:
@@ -474,6 +478,14 @@ def _closing(file: int, doing: str) -> Iterator[int]:
         # A network file system may say only here that there is no space.
         with _answering(doing):
             os.close(file)
+
+
+def _is_same_file(new: _Temporary, name: str, folder: int) -> bool:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return os.path.samestat(found, os.stat(new.name, dir_fd=new.folder, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def _digest(data: Data) -> tuple[str, int]:
