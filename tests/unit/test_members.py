@@ -33,6 +33,7 @@ from raykit.ids import canonical, digest_of, parse_json, sha256
 from raykit.store import layout
 from raykit.store.local import LocalStore
 
+MEMBER_COLUMNS = ("id", "group", "stratum", "sha256")
 FRACTIONS = {"train": 0.7, "development": 0.15, "report_only": 0.15}
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -392,10 +393,7 @@ def test_the_digest_names_the_manifest_and_the_files(store):
 def test_a_members_digest_can_be_computed_with_nothing_but_json(store):
     membership = stored(store, source_of(20))
     for role, record in membership.manifest.roles.items():
-        rows = [
-            [row[c] for c in ("id", "group", "stratum", "sha256")]
-            for row in membership.tables[role].to_pylist()
-        ]
+        rows = [[row[c] for c in MEMBER_COLUMNS] for row in membership.tables[role].to_pylist()]
         assert record.members == sha256(canonical(sorted(rows)))
 
 
@@ -534,6 +532,18 @@ def test_every_changed_byte_is_found(store, tmp_path, name):
                 load(store, "digits", membership.digest)
     path.write_bytes(good)
     assert load(store, "digits", membership.digest).manifest == membership.manifest
+
+
+def test_no_parser_sees_a_byte_before_its_digest_holds(store, tmp_path, monkeypatch):
+    # covers S8
+    membership = stored(store, source_of(40))
+    path = tmp_path / "root" / layout.membership("digits", membership.digest, "train.parquet")
+    path.write_bytes(path.read_bytes().replace(b"PAR1", b"PAR2", 1))
+    opened = []
+    monkeypatch.setattr(pq, "ParquetFile", opened.append)
+    with pytest.raises(CorruptError, match="is not the file that the manifest names"):
+        load(store, "digits", membership.digest)
+    assert opened == []
 
 
 def test_a_missing_file_is_corrupt_and_a_missing_split_is_not_found(store, tmp_path):
@@ -724,6 +734,16 @@ def test_bytes_that_are_no_parquet_are_refused(store):
             load(store, "digits", digest)
 
 
+def test_members_that_are_not_in_the_order_of_ids_are_refused(store):
+    # Positions of the sample order are positions in this list: there is one order for one set of members.
+    membership = stored(store, source_of(40))
+    backwards = membership.tables["train"].take(list(reversed(range(28))))
+    digest_backwards = digest_of([[row[c] for c in MEMBER_COLUMNS] for row in backwards.to_pylist()])
+    change = set_to("roles", "train", "members", value=digest_backwards)
+    with pytest.raises(CorruptError):
+        load(store, "digits", forged(store, membership, change, files={"train": parquet(backwards)}))
+
+
 def test_roles_that_overlap_in_the_store_are_refused(store):
     source = source_of(40)
     membership = stored(store, source)
@@ -734,7 +754,7 @@ def test_roles_that_overlap_in_the_store_are_refused(store):
         manifest["rows"] = 41
         record = manifest["roles"]["development"]
         table = pq.read_table(pa.BufferReader(moved))
-        rows = [[row[c] for c in ("id", "group", "stratum", "sha256")] for row in table.to_pylist()]
+        rows = [[row[c] for c in MEMBER_COLUMNS] for row in table.to_pylist()]
         record |= {"rows": 7, "groups": 7, "contents": 7, "strata": {"all": 7}, "members": digest_of(rows)}
 
     with pytest.raises(CorruptError, match="in train and in development"):
