@@ -1,0 +1,39 @@
+"""The plan: what is to be decided, and what is frozen before money is spent.
+
+`load_plan` reads one strictly and finds everything that is wrong at once; `contract` is the part of it that
+shapes the trained weights; `make_lock` computes the rest, so that the plan itself holds judgement only. Pure:
+no clock, no store, no recipe.
+"""
+
+from __future__ import annotations
+
+from raykit.plan.load import MAX_BYTES, load_plan
+from raykit.plan.lock import (
+    GATES,
+    Lock,
+    contract,
+    differences,
+    make_lock,
+    not_yet,
+    recorded,
+    require_supported,
+)
+from raykit.plan.model import Plan, Run, Stopping
+from raykit.plan.tables import Selection
+
+__all__ = [
+    "GATES",
+    "MAX_BYTES",
+    "Lock",
+    "Plan",
+    "Run",
+    "Selection",
+    "Stopping",
+    "contract",
+    "differences",
+    "load_plan",
+    "make_lock",
+    "not_yet",
+    "recorded",
+    "require_supported",
+]

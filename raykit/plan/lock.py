@@ -1,0 +1,235 @@
+"""What is computed from a plan: the contract that shapes the weights, and the lock that is sealed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from raykit.errors import Refused
+from raykit.ids import Digest, Name, digest_of, sha256
+from raykit.plan.model import Plan
+from raykit.records import Count, Positive, Versioned
+
+GATES: tuple[str, ...] = ("data", "first-update", "tiny-fit", "memory", "resume")
+"""The gates before a long run, in order."""
+
+
+# --- the contract -------------------------------------------------------------------------------------------
+
+
+def contract(plan: Plan) -> dict[str, Any]:
+    """Exactly the part of a plan that shapes the trained weights.
+
+    In it, because another value gives other weights:
+
+    - `recipe` and `run.params`: the model, its objective and its optimizer.
+    - `splits`, `data`, `base`: what it learns from, and what it starts with.
+    - `run.updates`: learning-rate schedules depend on the length of the run.
+    - `run.batch`, `run.accumulate`, `run.workers`: which samples meet in one update, and in which order their
+      gradients are summed. The last two change bits, not the samples.
+    - `run.seed`, `run.clip`, `run.dtype`, `run.deterministic`, `run.shard`: randomness, and arithmetic.
+    - `run.stop`: when the run ends. A rule counts evaluations, so `run.evaluate_every` is part of a rule, and
+      of nothing else.
+
+    Not in it: `evaluate_every` (an evaluation changes no weight), `checkpoint_every`, `keep_checkpoints` and
+    `loss_window_min` (nor does a save), `select` (it chooses among weights), `attempts`, `wall_h` and
+    `resume` (how a run is carried through), `loader_workers` and `flush_s` (speed), `threads` and `device`
+    (facts of the machine, which a resume compares by themselves), and everything that people read.
+    """
+    run = plan.run
+    return {
+        "recipe": plan.recipe,
+        "splits": plan.splits.plain() if plan.splits else None,
+        "data": plan.data.plain() if plan.data else None,
+        "base": _base(plan),
+        "run": {
+            "updates": run.updates,
+            "batch": run.batch,
+            "accumulate": run.accumulate,
+            "workers": run.workers,
+            "shard": run.shard,
+            "seed": run.seed,
+            "params": dict(run.params),
+            "clip": run.clip,
+            "dtype": run.dtype.plain(),
+            "deterministic": run.deterministic,
+            "stop": _stop(plan),
+        },
+    }
+
+
+def _base(plan: Plan) -> dict[str, Any] | None:
+    """The base without the reasons that people give for it."""
+    if plan.base is None:
+        return None
+    return {"candidate": plan.base.candidate, "start": plan.base.start, "keep": list(plan.base.keep)}
+
+
+def _stop(plan: Plan) -> str | dict[str, Any] | None:
+    rule = plan.run.stopping
+    if rule is None:
+        return "never" if plan.run.stop == "never" else None
+    return {
+        "metric": f"development.{rule.metric}",
+        "mode": rule.mode,
+        "patience": rule.patience,
+        "min_delta": rule.min_delta,
+        "evaluate_every": plan.run.evaluate_every,
+    }
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Where two contracts differ, as `("run.params.lr", 0.001, 0.002)`; None stands for what is not there."""
+    was, now = _flat("", old), _flat("", new)
+    fields = [*was, *(field for field in now if field not in was)]
+    return [
+        (field, was.get(field), now.get(field))
+        for field in fields
+        if not _same(was.get(field), now.get(field))
+    ]
+
+
+def _flat(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            flat |= _flat(f"{prefix}{key}.", item)
+        else:
+            flat[f"{prefix}{key}"] = item
+    return flat
+
+
+def _same(a: Any, b: Any) -> bool:
+    return digest_of(a) == digest_of(b)  # 1 == 1.0 == True in Python, and not to a recipe
+
+
+# --- what this version does not do --------------------------------------------------------------------------
+
+
+def not_yet(plan: Plan) -> list[str]:
+    """What the plan asks for that this version cannot do, so that it does not launch."""
+    run = plan.run
+    asked = {
+        "claim.from: a shared raykit.toml": plan.claim.from_,
+        "[base]: starting from a candidate": plan.base,
+        "[data]: rows from anywhere but the recipe": plan.data,
+        "[search]: registered trials": plan.search,
+        "[pools]: machines other than this one": plan.pools,
+        'run.shard = "fsdp2": sharded parameters': run.shard != "ddp",
+        "run.wall_h: a cap on productive hours": run.wall_h,
+    }
+    return [what for what, given in asked.items() if given]
+
+
+def recorded(plan: Plan) -> list[str]:
+    """What the plan asks for that is written down and acts from a later version; it stops no launch."""
+    asked = {
+        "qc": plan.qc,
+        **{f"generate.{name}": target for name, target in sorted(plan.generate.items())},
+        "budget": plan.budget,
+        "notify": plan.notify,
+        "run.keep_checkpoints": plan.run.keep_checkpoints,
+    }
+    return [what for what, given in asked.items() if given is not None]
+
+
+def require_supported(plan: Plan) -> None:
+    """Let only a plan go on that this version can do whole: nothing is silently left out.
+
+    Raises:
+        Refused: it asks for something that is not in this version.
+    """
+    if missing := not_yet(plan):
+        raise Refused(
+            f"{plan.name} asks for what this version does not do: {'; '.join(missing)}",
+            field=missing[0].partition(":")[0],
+            rule="a plan that this version can do whole",
+            remedy="take these out of the plan",
+        )
+
+
+# --- the lock -----------------------------------------------------------------------------------------------
+
+
+class Lock(Versioned):
+    """What is sealed when a plan is launched: all that was left unsaid, and all that follows from it."""
+
+    name: Name
+    plan_sha256: Digest
+    """Digest of the bytes of the plan's file."""
+    settings: Mapping[str, Any]
+    """The plan with every default made visible."""
+    contract: Digest
+    code: Digest
+    data: Digest
+    rows: Mapping[Name, Count]
+    """Rows of each role."""
+    updates: Positive
+    samples: Positive
+    """Examples that the whole run trains on, counted each time."""
+    epochs: float
+    micro_batch: Positive
+    effective_batch: Positive
+    """micro-batch x accumulate x workers: the examples of one update."""
+    checkpoints: Positive
+    """Commits of the run, the one before the first update and the last one included."""
+    evaluations: Positive
+    curves: Positive
+    gates: tuple[Name, ...]
+    acts_later: tuple[str, ...]
+    """Recorded; acts from a later version."""
+
+    @property
+    def digest(self) -> str:
+        """The lock's identity: the digest of its canonical bytes, however it is laid out."""
+        return sha256(self.to_bytes())
+
+    def to_text(self) -> str:
+        """The lock for people: the same JSON, one key a line."""
+        return json.dumps(self.plain(), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def make_lock(plan: Plan, *, code: Digest, data: Digest, rows: Mapping[str, int]) -> Lock:
+    """Compute the lock. The same inputs always give the same bytes.
+
+    Raises:
+        Refused: the plan asks for something that is not in this version.
+        ValueError: `rows` has no training row.
+    """
+    require_supported(plan)
+    run = plan.run
+    if rows.get("train", 0) < 1:
+        raise ValueError("a lock needs the number of training rows")
+    samples = run.updates * run.batch
+    return Lock(
+        name=plan.name,
+        plan_sha256=plan.sha256,
+        settings=_settings(plan),
+        contract=digest_of(contract(plan)),
+        code=code,
+        data=data,
+        rows=dict(rows),
+        updates=run.updates,
+        samples=samples,
+        epochs=samples / rows["train"],
+        micro_batch=run.micro_batch,
+        effective_batch=run.micro_batch * run.accumulate * run.workers,
+        checkpoints=1 + _times(run.updates, run.checkpoint_every),
+        evaluations=1 + _times(run.updates, run.evaluate_every),
+        curves=_times(run.updates, run.curves.every),
+        gates=GATES,
+        acts_later=tuple(recorded(plan)),
+    )
+
+
+def _times(updates: int, every: int) -> int:
+    """How often something happens that happens at each multiple and at the end."""
+    return -(-updates // every)
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    settings = plan.plain()
+    if plan.run.stopping is not None:
+        settings["run"]["stop"]["mode"] = plan.run.stopping.mode
+    return settings

@@ -1,0 +1,208 @@
+"""Rules that look at more than one key of a plan. Each runs once the tables that it reads are valid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raykit.plan.model import Run, StopRule
+from raykit.plan.tables import BaseRun, Budget, Claim, Data, Generate, Notify, Pool, Qc, Range, Search, Splits
+
+Loc = tuple[str | int, ...]
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong: where, what, what would pass, and what to do."""
+
+    loc: Loc
+    problem: str
+    rule: str | None = None
+    remedy: str | None = None
+    line: int | None = None
+    """Where the finding is about a line and not about a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Valid:
+    """The tables of a plan that are valid by themselves, and the names of all that are there."""
+
+    present: frozenset[str]
+    claim: Claim | None = None
+    base: BaseRun | None = None
+    splits: Splits | None = None
+    data: Data | None = None
+    search: Search | None = None
+    run: Run | None = None
+    qc: Qc | None = None
+    generate: Mapping[str, Generate] = field(default_factory=dict)
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    budget: Budget | None = None
+    notify: Notify | None = None
+
+    def roles(self) -> frozenset[str] | None:
+        """Every role that has rows; None if that cannot be known."""
+        if (self.splits is None and "splits" in self.present) or (
+            self.data is None and "data" in self.present
+        ):
+            return None
+        shares = self.splits.shares() if self.splits else {}
+        sources = self.data.sources() if self.data else {}
+        return frozenset(shares) | frozenset(sources)
+
+
+def broken(valid: Valid) -> Iterator[Finding]:
+    """Every rule across keys that the plan breaks."""
+    yield from _roles(valid)
+    if valid.claim:
+        yield from _claim(valid.claim)
+    if valid.splits:
+        yield from _splits(valid.splits)
+    if valid.data:
+        yield from _data(valid.data)
+    if valid.run:
+        yield from _run(valid.run)
+        yield from _decides(valid, valid.run)
+    if valid.qc:
+        yield from _qc(valid, valid.qc)
+    for name, target in valid.generate.items():
+        if target.rows is None and target.inputs is None:
+            yield Finding(
+                ("generate", name), "says neither how many rows nor from which inputs", "rows, or inputs"
+            )
+    if valid.search:
+        yield from _search(valid.search)
+    if valid.notify and "://" in valid.notify.to_file:
+        yield Finding(("notify", "to_file"), "is an address", "the path of a file that holds the addresses")
+
+
+def _roles(valid: Valid) -> Iterator[Finding]:
+    if not valid.present & {"splits", "data"}:
+        yield Finding(("splits",), "missing", "a table: group, and the share of each role, train first")
+    if valid.splits and valid.data:
+        for role in sorted(valid.splits.shares().keys() & valid.data.sources().keys()):
+            yield Finding(("data", role), "is there twice", f"one of splits.{role} and data.{role}")
+
+
+def _claim(claim: Claim) -> Iterator[Finding]:
+    if claim.from_ is not None:
+        return
+    for key in ("unit", "target", "population", "success"):
+        if getattr(claim, key) is None:
+            yield Finding(("claim", key), "missing", Claim.model_fields[key].description)
+
+
+def _splits(splits: Splits) -> Iterator[Finding]:
+    total = math.fsum(splits.shares().values())
+    if not math.isclose(total, 1.0, abs_tol=1e-9):
+        yield Finding(("splits",), f"the shares sum to {total:.12g}", "exactly 1")
+
+
+def _data(data: Data) -> Iterator[Finding]:
+    owner: dict[str, str] = {}
+    for role, sources in data.sources().items():
+        for source in sources:
+            first = owner.setdefault(source, role)
+            if first != role:
+                yield Finding(
+                    ("data", role), f"overlaps {first}: both read {source}", "each source in one role"
+                )
+            elif sources.count(source) > 1:
+                yield Finding(("data", role), f"names {source} twice", "each source once")
+                break
+    if data.mix is None:
+        return
+    names = {source.rpartition("/")[2] for source in data.train}
+    if set(data.mix) != names:
+        yield Finding(("data", "mix"), "does not name exactly the training sources", ", ".join(sorted(names)))
+    total = math.fsum(data.mix.values())
+    if not math.isclose(total, 1.0, abs_tol=1e-9):
+        yield Finding(("data", "mix"), f"sums to {total:.12g}", "exactly 1")
+
+
+def _run(run: Run) -> Iterator[Finding]:
+    slices = run.workers * run.accumulate
+    if run.batch % slices:
+        yield Finding(
+            ("run", "batch"),
+            f"is {run.batch}, which {run.workers} workers x {run.accumulate} micro-batches cannot share",
+            f"a multiple of {slices}",
+        )
+    if run.curves.every > run.updates:
+        yield Finding(
+            ("run", "curves", "every"),
+            f"is {run.curves.every}, later than the run's last update",
+            f"at most run.updates ({run.updates}): curves are drawn during the run, not only after it",
+        )
+    keep = run.keep_checkpoints
+    if keep and keep.every and keep.every % run.checkpoint_every:
+        yield Finding(
+            ("run", "keep_checkpoints", "every"),
+            f"is {keep.every}, where not every multiple has a checkpoint",
+            f"a multiple of run.checkpoint_every ({run.checkpoint_every})",
+        )
+    if isinstance(run.stop, StopRule) and run.stopping is None:
+        yield Finding(
+            ("run", "stop", "mode"),
+            "missing, and run.select reads another metric",
+            "min | max",
+        )
+
+
+def _decides(valid: Valid, run: Run) -> Iterator[Finding]:
+    """What decides is declared, and reads a split that is there."""
+    if "search" not in valid.present:
+        for key in ("select", "stop"):
+            if getattr(run, key) is None:
+                yield Finding(("run", key), "missing", Run.model_fields[key].description)
+    roles = valid.roles()
+    if roles is None or not roles or "development" in roles:
+        return
+    for key, reads in (("select", run.select), ("stop", isinstance(run.stop, StopRule))):
+        if reads:
+            yield Finding(
+                ("run", key),
+                "reads the development split, and there is none",
+                "a development split: in [splits] a share, in [data] a source",
+            )
+
+
+def _qc(valid: Valid, qc: Qc) -> Iterator[Finding]:
+    if valid.run and qc.every % valid.run.checkpoint_every:
+        yield Finding(
+            ("qc", "every"),
+            f"is {qc.every}, where not every multiple has a checkpoint",
+            f"a multiple of run.checkpoint_every ({valid.run.checkpoint_every})",
+        )
+    if qc.roster.from_ == "sealed":
+        yield Finding(("qc", "roster", "from"), "reads the sealed split, which opens once", "another role")
+    roles = valid.roles()
+    if roles and qc.roster.from_ not in roles:
+        yield Finding(
+            ("qc", "roster", "from"), f"reads {qc.roster.from_}, and there is no such split", "a role"
+        )
+    for name, bounds in qc.fields.items():
+        if bounds.low >= bounds.high:
+            yield Finding(
+                ("qc", "fields", name, "low"), f"is {bounds.low:g}, not below high", "low below high"
+            )
+
+
+def _search(search: Search) -> Iterator[Finding]:
+    for name, values in search.space.items():
+        yield from _range(("search", "space", name), values)
+
+
+def _range(loc: Loc, values: Range) -> Iterator[Finding]:
+    given = values.plain()
+    if len(given) != 1:
+        yield Finding(loc, f"has {len(given)} forms", "exactly one of uniform, loguniform, integer, choice")
+        return
+    ((form, span),) = given.items()
+    if form == "choice":
+        return
+    if not span[0] < span[1]:
+        yield Finding((*loc, form), f"goes from {span[0]} to {span[1]}", "low below high")
+    elif form == "loguniform" and span[0] <= 0:
+        yield Finding((*loc, form), f"starts at {span[0]}", "above 0")

@@ -1,0 +1,358 @@
+"""The tables of a plan, but for `[run]`. What a key means, and what would pass, is its description.
+
+Every table is frozen and strict, and refuses keys that it does not know. Rules that look at more than one key
+are in `raykit.plan.rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NoReturn, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
+from pydantic_core import PydanticCustomError
+
+from raykit.ids import Name
+from raykit.records import Count, Positive
+
+Role = Literal["train", "development", "calibration", "report_only", "benchmark", "sealed"]
+Mode = Literal["min", "max"]
+
+NOT_A_ROLE = (
+    'not a role here: elsewhere "validation" both selects and reports, and those must be two sets',
+    "development = ... (selects)   or   report_only = ... (never selects)",
+)
+
+
+def refuse(problem: str, rule: str | None = None, remedy: str | None = None) -> NoReturn:
+    """Turn a broken rule into a pydantic error that carries its whole text."""
+    raise PydanticCustomError("rule", "{problem}", {"problem": problem, "rule": rule, "remedy": remedy})
+
+
+class Table(BaseModel):
+    """One table of a plan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def plain(self) -> dict[str, Any]:
+        """The table as JSON values under the names that the file uses; keys without a value are left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _printable(text: str) -> str:
+    if not text.replace("\n", " ").isprintable():
+        refuse("holds control characters", "text that can be shown as it is")
+    return text
+
+
+Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000), AfterValidator(_printable)
+]
+Above0 = Annotated[float, Field(gt=0)]
+AtLeast0 = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+Percentile = Annotated[float, Field(ge=0, le=100)]
+
+
+# --- what a metric is read from -----------------------------------------------------------------------------
+
+METRIC = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which checkpoint of a run is taken: the one with the least or the greatest `metric` on development."""
+
+    mode: Mode
+    metric: str
+
+
+def _metric_of(reference: str, rule: str) -> str:
+    """The metric of `development.<metric>`; every other split is refused, because it may not decide."""
+    role, dot, metric = reference.partition(".")
+    if role == "validation":
+        refuse(f"reads validation: {NOT_A_ROLE[0]}", rule, NOT_A_ROLE[1])
+    if role in {"report_only", "benchmark", "sealed", "train", "calibration"}:
+        refuse(
+            f"reads the {role} split, which may not decide this", "only the development split selects", rule
+        )
+    if not dot or role != "development" or not METRIC.fullmatch(metric):
+        refuse("is not a metric of a split", rule)
+    return metric
+
+
+def check_selection(text: str) -> str:
+    """Check `min development.<metric>`, and keep it as it is."""
+    selection_of(text)
+    return text
+
+
+def selection_of(text: str) -> Selection:
+    """Read `min development.<metric>`."""
+    rule = '"min development.<metric>" or "max development.<metric>"'
+    mode, _, reference = text.partition(" ")
+    for known in get_args(Mode):
+        if mode == known:
+            return Selection(mode=known, metric=_metric_of(reference, rule))
+    refuse("says neither min nor max", rule)
+
+
+def _development_metric(text: str) -> str:
+    _metric_of(text, '"development.<metric>"')
+    return text
+
+
+DevelopmentMetric = Annotated[str, AfterValidator(_development_metric)]
+
+
+# --- [claim] ------------------------------------------------------------------------------------------------
+
+
+class Claim(Table):
+    """What the run is meant to show. A claim `from` a shared file may leave keys to it."""
+
+    from_: Text | None = Field(
+        None, alias="from", description="the shared file that holds the rest of the claim"
+    )
+    unit: Text | None = Field(None, description="what one prediction is about, such as one image")
+    target: Text | None = Field(None, description="what the target means, and whether a label is predicted")
+    population: Text | None = Field(None, description="what the result is meant to hold for")
+    metric: Text = Field(description="the one task metric, by its name")
+    worthwhile: Above0 = Field(description="the smallest change in the metric that would change what you do")
+    success: Text | None = Field(None, description="the result that counts as success, in the metric's units")
+    compare: tuple[Text, ...] = Field(description="what it is compared with, at least one", min_length=1)
+
+
+# --- [base] -------------------------------------------------------------------------------------------------
+
+
+class BaseRun(Table):
+    """The existing weights that a plan weighs, and what it does with them."""
+
+    candidate: Text = Field(description="the registered candidate")
+    start: Literal["use", "continue", "replay", "pilot", "fresh"] = Field(
+        description="use | continue | replay | pilot | fresh"
+    )
+    keep: tuple[Literal["weights", "optimizer", "scheduler", "rng"], ...] = Field(
+        (), description="what is carried over: weights, optimizer, scheduler, rng"
+    )
+    reason: Text | None = Field(None, description="why a fresh start is worth repeating the compute")
+    against_as_is: Text | None = Field(None, description="why the base as it is does not answer the question")
+    against_continue: Text | None = Field(None, description="why continuing does not")
+    against_replay: Text | None = Field(None, description="why continuing with replay does not")
+    against_pilot: Text | None = Field(None, description="why a pilot does not")
+
+
+# --- [splits], [data] ---------------------------------------------------------------------------------------
+
+
+class Splits(Table):
+    """Roles as shares of the recipe's own data. A role is one set with one authority."""
+
+    group: Text = Field(description='what stays together: "content", or a column of the data')
+    train: Share = Field(description="the share that trains, between 0 and 1")
+    development: Share | None = Field(None, description="the share that selects")
+    calibration: Share | None = Field(None, description="the share that calibrates")
+    report_only: Share | None = Field(None, description="the share that reports and never selects")
+    benchmark: Share | None = Field(None, description="the share that compares with others' work")
+    sealed: Share | None = Field(None, description="the share that opens once")
+
+    def shares(self) -> dict[str, float]:
+        """The share of each role that the plan has."""
+        return {role: share for role, share in self.plain().items() if role != "group"}
+
+
+def _one_or_more(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Sources = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(_one_or_more)]
+
+
+class Data(Table):
+    """Roles as sources: one set, or a list of sets, each."""
+
+    train: Sources = Field(description="the source or sources that train")
+    mix: Mapping[str, Share] | None = Field(
+        None, description="the share of each training source, summing to 1"
+    )
+    group: Text | None = Field(None, description="the column that says what stays together")
+    development: Sources | None = Field(None, description="the source that selects")
+    calibration: Sources | None = Field(None, description="the source that calibrates")
+    report_only: Sources | None = Field(None, description="the source that reports and never selects")
+    benchmark: Sources | None = Field(None, description="the source that compares with others' work")
+    sealed: Sources | None = Field(None, description="the source that opens once")
+
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """The sources of each role that the plan has."""
+        roles = ("train", "development", "calibration", "report_only", "benchmark", "sealed")
+        return {role: getattr(self, role) for role in roles if getattr(self, role) is not None}
+
+
+# --- [qc], [generate] ---------------------------------------------------------------------------------------
+
+
+class Roster(Table):
+    """The fixed examples that every checkpoint is scored on."""
+
+    stratum: Text = Field(description="the column whose values are kept apart")
+    units: Positive = Field(description="examples of each stratum, at least 1")
+    from_: Role = Field("development", alias="from", description="the split that the examples come from")
+
+
+class FieldBounds(Table):
+    """How one field is summarized, and when it counts as collapsed. None of it has a default."""
+
+    space: Literal["linear", "log"] = Field(description="linear | log")
+    low: Percentile = Field(description="the low percentile, 0 to 100")
+    high: Percentile = Field(description="the high percentile, 0 to 100, above the low one")
+    collapse: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="the share of the reference spread below which it has collapsed, above 0, at most 1"
+    )
+
+
+Threshold = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(>|>=|<|<=) ?(base ?[+-] ?)?-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?$", max_length=60
+    ),
+]
+
+
+class Qc(Table):
+    """What is checked on every checkpoint, and what a failure does."""
+
+    owner: Text = Field(description="the person who answers for it")
+    every: Positive = Field(description="the updates between two checks, a multiple of run.checkpoint_every")
+    roster: Roster = Field(description='{ stratum = "label", units = 20 }')
+    metrics: tuple[Text, ...] = Field((), description="the metrics, by name")
+    fail: Mapping[str, Threshold] = Field(
+        description='what fails a checkpoint: { ratio = "> 0.35" }', min_length=1
+    )
+    fields: Mapping[str, FieldBounds] = Field(
+        default_factory=dict, description="bounds per field of the recipe"
+    )
+    on_failure: Literal["continue", "pause", "stop"] = Field(description="continue | pause | stop")
+    drain_s: Above0 | None = Field(None, description="seconds to wait for open checks at the end of the run")
+
+
+class Generate(Table):
+    """One synthetic set."""
+
+    teacher: Text = Field("selected", description='"selected", or a registered candidate')
+    inputs: Text | None = Field(None, description="the source of the inputs, where the recipe needs some")
+    rows: Positive | None = Field(None, description="rows to produce, at least 1")
+    samples: Positive = Field(1, description="rows per input, at least 1")
+    unit_rows: Positive = Field(description="rows of one unit of work, at least 1")
+    decode: Mapping[str, Any] = Field(default_factory=dict, description="a table for the recipe's generate")
+    bounds: Mapping[str, Rate] = Field(
+        description="the greatest share of each kind of bad row, 0 to 1", min_length=1
+    )
+    wall_h: Above0 | None = Field(None, description="hours")
+
+
+# --- [pools], [budget], [notify] ----------------------------------------------------------------------------
+
+
+class Price(Table):
+    """What an accelerator-hour costs, and who says so."""
+
+    rate: AtLeast0 = Field(description="US dollars for one accelerator and hour")
+    source: Text = Field(description="where the rate is from, with its date")
+    billed: Literal["node", "resource"] = Field(description="node | resource: what stops costing on release")
+
+
+class Pool(Table):
+    """The machines for one kind of work."""
+
+    nodes: Mapping[str, Text] = Field(default_factory=dict, description="labels that a node must have")
+    gpus: Count = Field(description="accelerators, at least 0")
+    usd_per_hour: Price = Field(description='{ rate = 2.99, source = "invoice 2026-10", billed = "node" }')
+    release: Text | None = Field(None, description="the command that gives the machines back")
+
+
+class Budget(Table):
+    """What the plan may cost, and what of it stays reserved."""
+
+    account: Name | None = Field(None, description="the account that pays")
+    ceiling_usd: Above0 = Field(description="US dollars that the plan stays below")
+    margin: Annotated[float, Field(ge=1)] = Field(
+        1.0, description="how far a rate may rise, as a factor, at least 1"
+    )
+    confirm: Literal["one-run"] = Field(
+        description='"one-run": one run at the target protocol stays reserved'
+    )
+    scratch_usd: AtLeast0 | None = Field(
+        None, description="US dollars for debugging; its results are never cited"
+    )
+    fixed_usd: Mapping[Name, AtLeast0] = Field(default_factory=dict, description="US dollars by purpose")
+
+
+class Notify(Table):
+    """Who is told, by way of a file: addresses never lie in a plan."""
+
+    on: tuple[Literal["approval-needed", "paused", "overdue", "qc-failed", "stalled", "finished"], ...] = (
+        Field(description="approval-needed, paused, overdue, qc-failed, stalled, finished", min_length=1)
+    )
+    to_file: Text = Field(description="the path of the file that holds the addresses")
+
+
+# --- [search] -----------------------------------------------------------------------------------------------
+
+
+class Sampler(Table):
+    name: Literal["optuna.tpe", "random", "grid"] = Field(description="optuna.tpe | random | grid")
+    seed: Count = Field(description="the sampler's own seed, at least 0")
+
+
+class Repeats(Table):
+    top: Positive = Field(description="how many of the best are repeated, at least 1")
+    seeds: tuple[Count, ...] = Field(description="the seeds of the repeats, at least one", min_length=1)
+
+
+class Scheduler(Table):
+    name: Literal["asha"] = Field(description="asha")
+    grace_updates: Positive = Field(description="updates before a trial may be stopped, at least 1")
+    reduction: Annotated[int, Field(ge=2)] = Field(description="one in so many goes on, at least 2")
+
+
+Span = tuple[float, float]
+
+
+class Range(Table):
+    """The values of one searched parameter, in exactly one form."""
+
+    uniform: Span | None = Field(None, description="[low, high]")
+    loguniform: Span | None = Field(None, description="[low, high], both above 0")
+    integer: tuple[int, int] | None = Field(None, description="[low, high]")
+    choice: tuple[Any, ...] | None = Field(None, description="a list of values", min_length=1)
+
+
+class Search(Table):
+    """A bounded search: its table of trials is fixed before the first one runs."""
+
+    hypothesis: Text = Field(description="what the search believes")
+    predicts: Text = Field(description="what would be seen if it is true, and if it is false")
+    sampler: Sampler = Field(description='{ name = "optuna.tpe", seed = 7 }')
+    trials: Positive = Field(description="the number of trials, at least 1")
+    repeats: Repeats | None = Field(None, description="{ top = 2, seeds = [2, 3] }")
+    concurrent: Positive = Field(description="trials at once, at least 1")
+    scheduler: Scheduler | None = Field(
+        None, description='{ name = "asha", grace_updates = 400, reduction = 3 }'
+    )
+    metric: DevelopmentMetric = Field(description='"development.<metric>"')
+    mode: Mode = Field(description="min | max")
+    transfer: Text | None = Field(None, description="what carries the result over to the target size")
+    space: Mapping[str, Range] = Field(description="the searched parameters, at least one", min_length=1)
