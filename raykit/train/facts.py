@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from raykit.plan import Plan
 from raykit.plan import differences as plan_differences
 from raykit.records import Difference, Exactness
 from raykit.train.gang import Gang
@@ -111,3 +112,17 @@ def _digest(data: bytes | None) -> str:
 def _short(value: object) -> str:
     text = "absent" if value is None else str(value)
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def expected(plan: Plan) -> dict[str, str]:
+    """The facts that a gang started on this machine would have: what a launch compares before it starts one."""
+    return here(
+        Gang(rank=0, world=plan.run.workers, device=torch.device(local_device(plan))), plan.run.threads
+    )
+
+
+def local_device(plan: Plan) -> str:
+    """The kind of device that the plan's ranks get on this machine."""
+    if plan.run.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return plan.run.device

@@ -19,7 +19,7 @@ from raykit.data.members import (
     Role,
     Source,
     policy,
-    split,
+    divide,
     split_files,
     write,
 )
@@ -74,7 +74,7 @@ def prepare(plan: Plan, plan_bytes: bytes, folder: Path, *, kept: Membership | N
     if plan.splits is None:
         raise PlanError("the plan has no splits", field="splits", rule="a table: group, and the share of each role")
     chosen = policy(plan.splits.shares(), plan.splits.group, SPLIT_SEED)
-    tables = split(source, chosen)
+    tables = divide(source, chosen)
     same_policy = kept is not None and kept.manifest.policy == chosen
     data_sha256 = kept.digest if kept is not None and same_policy else split_files(tables, chosen).digest
     code = frozen.pack(frozen.folder_files(folder))

@@ -49,10 +49,13 @@ def decide_start(
     state: RunState,
     now: Mapping[str, str],
     members: Difference | None,
+    *,
+    code: Mapping[str, bytes] | None = None,
 ) -> Start:
     """Choose the checkpoint and class of the next attempt. Writes nothing.
 
-    `now` are the facts of this gang, `members` how the data differ from the stored members, if they do.
+    `now` are the facts of this gang, `members` how the data differ from the stored members, if they do; `code` are
+    the files of this start's recipe folder where they are not in the store yet.
 
     Raises:
         ExactnessError: the resume would be less exact than the plan needs, and nobody has allowed that.
@@ -67,7 +70,7 @@ def decide_start(
             require(plan, (members,), store, task)
         return Start(attempt=attempt, good=None, exactness="exact", receipt=None, recorded=recorded)
     made_by = next(a for a in state.attempts if a.attempt == good.commit.attempt)
-    found = [*differences(store, task, plan, made_by, now)]
+    found = differences(store, task, plan, made_by, now, code)
     if members is not None:
         found.append(members)
     needed: Exactness = plan.run.needed
@@ -88,7 +91,12 @@ def decide_start(
 
 
 def differences(
-    store: ObjectStore, task: Task, plan: Plan, made_by: AttemptStarted, now: Mapping[str, str]
+    store: ObjectStore,
+    task: Task,
+    plan: Plan,
+    made_by: AttemptStarted,
+    now: Mapping[str, str],
+    code: Mapping[str, bytes] | None,
 ) -> list[Difference]:
     """Everything in which this start differs from the attempt that made the checkpoint.
 
@@ -103,7 +111,7 @@ def differences(
     if made_by.code != task.code:
         found += facts.of_code(
             frozen.read_code(store, task.experiment, made_by.code),
-            frozen.read_code(store, task.experiment, task.code),
+            frozen.read_code(store, task.experiment, task.code) if code is None else code,
         )
     if made_by.data != task.data:
         found.append(

@@ -17,6 +17,7 @@ from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from raykit.errors import RaykitError
 from raykit.plan import Plan
 from raykit.train.directive import Directive
+from raykit.train.facts import local_device
 from raykit.train.gang import Gang
 from raykit.train.inputs import Task
 from raykit.train.worker import work
@@ -30,7 +31,7 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str) -> None:
     Raises:
         ray.train.TrainingFailedError: workers or the controller failed more often than the plan allows.
     """
-    gpu = plan.run.device == "cuda"
+    gpu = local_device(plan) == "cuda"
     trainer = ray.train.torch.TorchTrainer(
         _rank,
         train_loop_config={"task": task.plain()},

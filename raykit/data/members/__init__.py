@@ -8,7 +8,7 @@ stored       write() and load(): data/<digest>/{manifest.json, <role>.parquet}
 
 from raykit.data.members.membership import Difference, Membership, Overlap, RoleRecord, SplitManifest, compare
 from raykit.data.members.source import Source, describe, families
-from raykit.data.members.split import ROLES, Grouping, Policy, Role, check_role, policy, split
+from raykit.data.members.split import ROLES, Grouping, Policy, Role, check_role, divide, policy, split
 from raykit.data.members.stored import SplitFiles, load, split_files, write
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "check_role",
     "compare",
     "describe",
+    "divide",
     "families",
     "load",
     "policy",

@@ -1,0 +1,137 @@
+"""Runs in plain processes, without Ray: the same loop, store and log, quick enough to kill by the dozen."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from raykit.history import same_bits
+from raykit.ids import digest_of
+from raykit.plan import contract, load_plan
+from raykit.reconcile import RunState, fold
+from raykit.records import AttemptEnded, Launched, RunEntry
+from raykit.store import layout
+from raykit.store.base import ObjectStore
+from raykit.store.local import LocalStore
+from raykit.store.log import Log
+from raykit.store.place import this_place
+from raykit.train.inputs import Task
+from raykit.train.prepare import freeze, prepare
+
+TINY = Path(__file__).parent / "tiny"
+RUN = "main"
+
+
+def write_job(folder: Path, edits: Mapping[str, str] | None = None) -> Path:
+    """A copy of the tiny job with lines of its plan replaced: `{"updates": "30"}`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(TINY / "recipe.py", folder / "recipe.py")
+    lines = (TINY / "plan.toml").read_text().splitlines()
+    for key, value in (edits or {}).items():
+        at = next((i for i, line in enumerate(lines) if line.split("=")[0].strip() == key), None)
+        if at is None:
+            at = lines.index("[run]")
+            lines.insert(at + 1, f"{key} = {value}")
+        else:
+            lines[at] = f"{key} = {value}"
+    (folder / "plan.toml").write_text("\n".join(lines) + "\n")
+    return folder / "plan.toml"
+
+
+def freeze_job(root: Path, plan_path: Path) -> Task:
+    """What a launch does before it starts anything; returns its task, without a launch id."""
+    data = plan_path.read_bytes()
+    plan = load_plan(data, where=str(plan_path))
+    ready = prepare(plan, data, plan_path.parent)
+    freeze(LocalStore(root), ready)
+    return Task(
+        root=str(root),
+        experiment=plan.name,
+        run=RUN,
+        launch="none",
+        plan=ready.lock_sha256,
+        contract=digest_of(contract(plan)),
+        code=ready.code_sha256,
+        data=ready.data_sha256,
+    )
+
+
+def run_log(store: ObjectStore, task: Task) -> Log[RunEntry]:
+    return Log(store, layout.run_log(task.experiment, task.run), RunEntry, by="test")
+
+
+def state_of(task: Task) -> RunState:
+    return fold(run_log(LocalStore(task.root), task).refresh())
+
+
+def take(task: Task) -> Task:
+    """Take the run for a new launch, as `raykit launch` does once the old one is dead."""
+    task = replace(task, launch=secrets.token_hex(6))
+
+    def decide(entries: Any) -> list[Any]:
+        state = fold(entries)
+        if state.launched is not None and state.launched.launch == task.launch:
+            return []
+        ends = [
+            AttemptEnded(attempt=a.attempt, reason="killed", update=state.recorded())
+            for a in state.attempts
+            if a.attempt not in state.ends
+        ]
+        return [*ends, Launched(launch=task.launch, place=this_place(), lease_s=60.0, raykit="0")]
+
+    run_log(LocalStore(task.root), task).append(decide, at=time.time())
+    return task
+
+
+def start(task: Task, folder: Path, *, world: int = 1) -> list[subprocess.Popen[bytes]]:
+    """Start every rank of one launch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{task.launch}.json"
+    file.write_text(json.dumps(task.plain()))
+    rendezvous = folder / f"{task.launch}.rendezvous"
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [
+                sys.executable, "-m", "raykit.train.plain", str(file),
+                "--rank", str(rank), "--world", str(world), "--rendezvous", str(rendezvous),
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(world)
+    ]
+
+
+def finish(processes: list[subprocess.Popen[bytes]], timeout_s: float = 100.0) -> list[tuple[int, str]]:
+    """Wait for every rank: (exit code, output) of each."""
+    ends = []
+    for process in processes:
+        out, _ = process.communicate(timeout=timeout_s)
+        ends.append((process.returncode, out.decode()))
+    return ends
+
+
+def final_digest(task: Task) -> str:
+    """The digest of the newest commit's manifest: equal exactly when the final states are equal to the bit."""
+    return state_of(task).commits[-1].sha256
+
+
+def rows_bits(task: Task) -> list[bytes]:
+    """What two runs must agree on, row by row."""
+    from raykit.fleet.follow import Followed
+
+    followed = Followed()
+    followed.follow(LocalStore(task.root), state_of(task).events)
+    assert [row.update for row in followed.rows] == list(range(1, len(followed.rows) + 1))
+    return [same_bits(row) for row in followed.rows]
