@@ -24,6 +24,7 @@ from raykit.plan.tables import NOT_A_ROLE, Table
 MAX_BYTES = 1_000_000
 _MAX_INTEGER = 2**63 - 1
 _MAX_GUESSES = 50
+_MAX_NOTES = 50
 
 _CREDENTIAL = "looks like a credential (not shown here)"
 _TAKE_OUT = "take it out and revoke it; name the file or the environment variable that holds it instead"
@@ -66,15 +67,12 @@ def load_plan(data: bytes, *, where: str) -> Plan:
 
 
 def _error(where: str, findings: Sequence[PlanError]) -> PlanError:
-    first = findings[0]
     noun = "finding" if len(findings) == 1 else "findings"
-    place = ": ".join(part for part in (first.field, first.message) if part)
-    return PlanError(
-        f"{where}: {len(findings)} {noun}; first: {place}",
-        findings=tuple(findings),
-        rule=first.rule,
-        line=first.line,
-    )
+    error = PlanError(f"{where}: {len(findings)} {noun}", findings=tuple(findings))
+    for finding in findings[:_MAX_NOTES]:  # a traceback, which prints notes, is then as good as the command line
+        place = ", ".join(part for part in (finding.line and f"line {finding.line}", finding.field) if part)
+        error.add_note(f"{place}: {finding.message}" if place else finding.message)
+    return error
 
 
 # --- bytes to text ------------------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from raykit.errors import Refused
+from raykit.errors import PlanError
 from raykit.ids import Digest, Name, digest_of, sha256
 from raykit.plan.model import Plan
 from raykit.records import Count, Positive, Versioned
 
-GATES: tuple[str, ...] = ("data", "first-update", "tiny-fit", "memory", "resume")
-"""The gates before a long run, in order."""
+GATES: tuple[str, ...] = ("first", "resume")
+"""The gates that every first start of a run goes through, in order."""
 
 
 # --- the contract -------------------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def require_supported(plan: Plan) -> None:
     """Let only a plan go on that this version can do whole: nothing is silently left out.
 
     Raises:
-        Refused: it asks for something that is not in this version.
+        PlanError: it asks for something that is not in this version.
     """
     if missing := not_yet(plan):
-        raise Refused(
-            f"{plan.name} asks for what this version does not do: {'; '.join(missing)}",
+        raise PlanError(
+            f"{plan.name} needs what this version does not do: {'; '.join(missing)}",
             field=missing[0].partition(":")[0],
             rule="a plan that this version can do whole",
             remedy="take these out of the plan",
@@ -194,7 +194,7 @@ def make_lock(plan: Plan, *, code: Digest, data: Digest, rows: Mapping[str, int]
     """Compute the lock. The same inputs always give the same bytes.
 
     Raises:
-        Refused: the plan asks for something that is not in this version.
+        PlanError: the plan asks for something that is not in this version.
         ValueError: `rows` has no training row.
     """
     require_supported(plan)

@@ -1,0 +1,221 @@
+"""`raykit`: finds the command, calls it, and turns what it raises into a short text and an exit code.
+
+Commands are named here and imported when they are called, so that `raykit --help` and mistyped commands load
+neither ray nor torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from raykit.cli import output
+from raykit.errors import RaykitError
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command: where its function is, and one line about it."""
+
+    target: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands under one word."""
+
+    help: str
+    entries: Mapping[str, Entry]
+
+
+COMMANDS: Mapping[str, Entry | Group] = {
+    "plan": Group(
+        "Write a plan, check it and compute its lock, explain it.",
+        {
+            "new": Entry("raykit.cli.plan:new", "Write a plan for a recipe, with your decisions left open."),
+            "check": Entry("raykit.cli.plan:check", "Judge a plan, say what it will do, and write its lock."),
+            "show": Entry("raykit.cli.plan:show", "The same, writing nothing."),
+        },
+    ),
+    "launch": Entry(
+        "raykit.cli.launch:launch", "Run a plan, or go on with it; a finished one is left alone."
+    ),
+    "resume": Entry("raykit.cli.launch:resume", "Go on with a run from the store alone."),
+    "status": Entry("raykit.cli.reading:status", "Every run: state, progress, health, what it waits for."),
+    "ls": Entry("raykit.cli.reading:ls", "What is in the store."),
+    "show": Entry("raykit.cli.reading:show", "One run, whole."),
+    "logs": Entry("raykit.cli.reading:logs", "The log of a rank and attempt, kept in the store."),
+    "history": Entry("raykit.cli.reading:history", "Every update of a run: losses, ratios, coverage."),
+    "checkpoints": Group(
+        "The checkpoints of a run.",
+        {
+            "list": Entry(
+                "raykit.cli.reading:checkpoints_list", "Every checkpoint, and which one is selected."
+            ),
+            "verify": Entry("raykit.cli.reading:checkpoints_verify", "Read checkpoints and compare digests."),
+        },
+    ),
+    "check": Entry(
+        "raykit.cli.reading:check", "Check what a store holds against its digests."
+    ),
+    "doctor": Entry("raykit.cli.doctor:doctor", "Is this machine, and this store, fit to run on?"),
+}
+
+
+# --- commands that load when they are called ----------------------------------------------------------------
+
+
+class _LazyCommand(TyperCommand):
+    """Stands for a command in a listing."""
+
+    target: str
+
+    def load(self) -> Any:
+        """Import the command and build it."""
+        module, _, name = self.target.partition(":")
+        function = getattr(import_module(module), name)
+        text = inspect.cleandoc(function.__doc__ or "").partition("\nRaises:")[0].strip()
+        app = _typer()
+        app.command(self.name, help=text)(function)
+        return typer.main.get_command(app)
+
+
+class LazyGroup(TyperGroup):
+    """Commands by name; only the one that is called is imported."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, _LazyCommand) else command, rest
+
+
+def _stand_in(name: str, entry: Entry | Group) -> Any:
+    if isinstance(entry, Entry):
+        command = _LazyCommand(name, help=entry.help, rich_markup_mode=None)
+        command.target = entry.target
+        return command
+    commands = {name: _stand_in(name, inner) for name, inner in entry.entries.items()}
+    return LazyGroup(name=name, help=entry.help, commands=commands, rich_markup_mode=None)
+
+
+def _typer(**settings: Any) -> typer.Typer:
+    return typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings
+    )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"raykit {metadata.version('raykit')}\n")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Training runs on Ray that resume bit for bit, on a store that cannot lie."""
+
+
+def root_command() -> LazyGroup:
+    """The whole command line as one command."""
+    app = _typer(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+    app.callback()(_root)
+    command = typer.main.get_command(app)
+    assert isinstance(command, LazyGroup)
+    command.commands = {name: _stand_in(name, entry) for name, entry in COMMANDS.items()}
+    return command
+
+
+# --- the one way in -----------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0, the code of the error's group, 1 if something unexpected happened, 130 on Ctrl-C.
+    """
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = _run(args, as_json="--json" in args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read the output has gone; nothing may be written to it again, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return code
+
+
+def _run(args: list[str], *, as_json: bool) -> int:
+    try:
+        result = root_command().main(args or ["--help"], prog_name="raykit", standalone_mode=False)
+        if result == EXIT_INTERRUPTED:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
+        return result if isinstance(result, int) else 0
+    except RaykitError as error:
+        _debug()
+        output.print_error(error, as_json=as_json)
+        return error.exit_code
+    except typer.TyperException as error:
+        _say("usage", _usage(error), EXIT_USAGE, as_json=as_json)
+        return EXIT_USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        text = "interrupted by Ctrl-C: what was written before stays written"
+        _say("interrupted", text, EXIT_INTERRUPTED, as_json=as_json)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last resort: people get one line, the traceback goes to a file
+        _debug()
+        _say("unexpected", _unexpected(error), 1, as_json=as_json)
+        return 1
+
+
+def _usage(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "raykit"
+    return f"{path}: {error.format_message()} See {path} --help."
+
+
+def _unexpected(error: Exception) -> str:
+    """One line about an error that nobody raised on purpose, and where its traceback is."""
+    first = (str(error).splitlines() or [""])[0][:200]
+    text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    try:
+        handle, name = tempfile.mkstemp(prefix="raykit-unexpected-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            traceback.print_exception(error, file=file)
+    except OSError as failure:
+        return f"{text} (no traceback: {failure.strerror}; set RAYKIT_DEBUG=1 to see it)"
+    return f"{text} (traceback in {Path(name)})"
+
+
+def _say(kind: str, text: str, code: int, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"error": {"kind": kind, "exit_code": code, "message": text}}, sys.stderr)
+    else:
+        sys.stderr.write(f"{kind}: {text}\nexit {code}\n" if kind != "interrupted" else f"{text}\n")
+
+
+def _debug() -> None:
+    if os.environ.get("RAYKIT_DEBUG") == "1":
+        traceback.print_exc()
