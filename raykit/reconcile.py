@@ -117,7 +117,7 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
                     rows = event.last
                 case Superseded():
                     broken = broken or history.not_a_tail(rows, event)
-                    rows = min(rows, event.from_ - 1)
+                    rows = min(rows, max(event.from_ - 1, 0))  # from 0 when no checkpoint was there yet
                     commits = history.surviving(commits, event)
                 case Beat() | Segment() | Released():
                     pass

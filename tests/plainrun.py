@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from nursery import Nursery, Rank
 
 from raykit.history import same_bits
 from raykit.ids import digest_of
@@ -92,34 +91,42 @@ def take(task: Task) -> Task:
     return task
 
 
-def start(task: Task, folder: Path, *, world: int = 1) -> list[subprocess.Popen[bytes]]:
-    """Start every rank of one launch."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{task.launch}.json"
-    file.write_text(json.dumps(task.plain()))
-    rendezvous = folder / f"{task.launch}.rendezvous"
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    return [
-        subprocess.Popen(
-            [
-                sys.executable, "-m", "raykit.train.plain", str(file),
-                "--rank", str(rank), "--world", str(world), "--rendezvous", str(rendezvous),
-            ],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(world)
-    ]
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Launches of one task, one after another, each with `world` ranks."""
 
+    nursery: Nursery
+    task: Task
+    world: int = 1
 
-def finish(processes: list[subprocess.Popen[bytes]], timeout_s: float = 100.0) -> list[tuple[int, str]]:
-    """Wait for every rank: (exit code, output) of each."""
-    ends = []
-    for process in processes:
-        out, _ = process.communicate(timeout=timeout_s)
-        ends.append((process.returncode, out.decode()))
-    return ends
+    def start(self, die: Mapping[str, Any] | None = None, dying_rank: int = 0) -> list[Rank]:
+        """Take the run and start every rank; `dying_rank` dies where `die` says."""
+        task = take(self.task)
+        rendezvous = f"file://{task.root}-{task.launch}.rendezvous"
+        return [
+            self.nursery.rank(
+                task.plain(),
+                rank=rank,
+                world=self.world,
+                rendezvous=rendezvous,
+                die=die if rank == dying_rank else None,
+            )
+            for rank in range(self.world)
+        ]
+
+    def run(self) -> list[tuple[int, str]]:
+        """One undisturbed launch: (exit code, output) of each rank."""
+        return [rank.wait() for rank in self.start()]
+
+    def killed(self, die: Mapping[str, Any], dying_rank: int = 0) -> None:
+        """A launch in which one rank kills itself, and the rest of the gang is then killed as Ray would."""
+        ranks = self.start(die, dying_rank)
+        code, out = ranks[dying_rank].wait()
+        for rank in ranks:
+            rank.signal(signal.SIGKILL)
+        for rank in ranks:
+            rank.wait()
+        assert code == -signal.SIGKILL, f"the fault did not fire: {code} {out}"
 
 
 def final_digest(task: Task) -> str:

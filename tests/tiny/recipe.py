@@ -3,7 +3,9 @@ state of its own, and every generator."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +59,7 @@ class Tiny:
 
     def __init__(self):
         self.seen = 0
+        self.passes = 0
 
     def model(self, params):
         self.params = params
@@ -74,6 +77,11 @@ class Tiny:
     def losses(self, model, batch):
         x, y = batch
         self.seen += model.training
+        die_at = os.environ.get("TINY_DIE_AT")
+        if die_at and model.training:
+            self.passes += 1
+            if self.passes == int(die_at):
+                os.kill(os.getpid(), signal.SIGKILL)
         out = model(x)
         loss = (out - y).square().mean()
         if self.params.poison_at and self.seen == self.params.poison_at:

@@ -1,0 +1,203 @@
+"""A nursery of ranks: a process that has imported everything and forks one child for each rank it is asked for.
+
+Importing torch takes seconds, a fork milliseconds, so that tests can kill real processes by the hundred. The
+nursery itself starts no threads. Children can be told where to die, with a real SIGKILL to themselves:
+
+    {"put": "commit", "when": "before", "nth": 2}     at a store operation whose key contains a text
+    {"loss": 7}                                        in the 7th forward pass of training, before its loss
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Nursery:
+    """The test's side. One per session; `rank` starts a rank, `wait` returns (exit code, output)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        )
+        self._started = 0
+
+    def rank(
+        self,
+        task: Mapping[str, Any],
+        *,
+        rank: int = 0,
+        world: int = 1,
+        rendezvous: str | None = None,
+        die: Mapping[str, Any] | None = None,
+    ) -> Rank:
+        """Start one rank."""
+        self._started += 1
+        out = self._folder / f"{self._started}.out"
+        pid = self._ask(
+            {"task": dict(task), "rank": rank, "world": world, "rendezvous": rendezvous, "die": die, "out": str(out)}
+        )
+        return Rank(self, pid, out)
+
+    def wait(self, pid: int) -> int:
+        return self._ask({"wait": pid})
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def _ask(self, question: Mapping[str, Any]) -> int:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+class Rank:
+    """One rank that runs, or ran."""
+
+    def __init__(self, nursery: Nursery, pid: int, out: Path) -> None:
+        self._nursery = nursery
+        self.pid = pid
+        self._out = out
+
+    def signal(self, number: int) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def wait(self) -> tuple[int, str]:
+        """(exit code, or minus the signal that ended it; what it printed)."""
+        code = self._nursery.wait(self.pid)
+        return code, self._out.read_text()
+
+
+# --- the nursery's side -------------------------------------------------------------------------------------
+
+
+def _serve() -> None:
+    import torch  # noqa: F401
+
+    import raykit.store.local
+    import raykit.train.worker  # noqa: F401
+
+    ended: dict[int, int] = {}
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "wait" in question:
+            answer = _wait(question["wait"], ended)
+        else:
+            answer = _fork(question)
+        print(answer, flush=True)
+
+
+def _wait(pid: int, ended: dict[int, int]) -> int:
+    if pid not in ended:
+        ended[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return ended[pid]
+
+
+def _fork(question: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    out = os.open(question["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    code = 70
+    try:
+        code = _run(question)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(question: dict[str, Any]) -> int:
+    import ctypes
+
+    import torch
+    import torch.distributed as dist
+
+    from raykit.errors import RaykitError
+    from raykit.train.directive import Directive
+    from raykit.train.gang import Gang
+    from raykit.train.inputs import Task
+    from raykit.train.worker import work
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives the tests
+    directive = Directive()
+    signal.signal(signal.SIGTERM, lambda *_: directive.stop("SIGTERM"))
+    task = Task.of(question["task"])
+    rank, world = question["rank"], question["world"]
+    if world > 1:
+        dist.init_process_group("gloo", init_method=question["rendezvous"], rank=rank, world_size=world)
+    gang = Gang(rank=rank, world=world, device=torch.device("cpu"))
+    store = _mortal(task.root, question["die"])
+    try:
+        ending = work(task, gang, directive, store=store)
+    except RaykitError as error:
+        print(f"{error.kind}: {error}")
+        return error.exit_code
+    print(f"{ending.reason} at update {ending.update}: {ending.detail}")
+    return 0 if ending.reason == "completed" else 4
+
+
+def _mortal(root: str, die: dict[str, Any] | None) -> Any:
+    from raykit.store.local import LocalStore
+
+    if die is None:
+        return LocalStore(root)
+    if "loss" in die:
+        os.environ["TINY_DIE_AT"] = str(die["loss"])
+        return LocalStore(root)
+    return _DyingStore(LocalStore(root), die)
+
+
+class _DyingStore:
+    """A store that kills this process at one `put_new`."""
+
+    def __init__(self, inner: Any, die: dict[str, Any]) -> None:
+        self._inner = inner
+        self._die = die
+        self._left = die.get("nth", 1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put_new(self, key: str, data: Any) -> Any:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            data = b"".join(bytes(chunk) for chunk in data)
+        hit = self._die["put"] in key or self._die["put"].encode() in bytes(data)[:4096]
+        self._left -= hit
+        if hit and self._left == 0 and self._die["when"] == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        stored = self._inner.put_new(key, data)
+        if hit and self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return stored
+
+
+if __name__ == "__main__":
+    _serve()
