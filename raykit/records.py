@@ -53,6 +53,9 @@ class Record(BaseModel):
         frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False
     )
 
+    closes: ClassVar[bool] = False
+    """An event after which its log may rest for long: the writer leaves a snapshot then."""
+
     _left_out: ClassVar[frozenset[str]] = frozenset()
     """The fields whose default is None, by their JSON names."""
 
@@ -294,6 +297,8 @@ class Beat(Record):
 class Released(Record):
     """The launch has let go of the run."""
 
+    closes = True
+
     event: Literal["released"] = "released"
     launch: Name
     reason: EndReason
@@ -411,6 +416,8 @@ RunEvent = Annotated[
 class Locked(Record):
     """A plan is frozen: its lock, the recipe's code, the environment and the split members."""
 
+    closes = True
+
     event: Literal["locked"] = "locked"
     plan: Digest
     contract: Digest
@@ -421,6 +428,8 @@ class Locked(Record):
 
 class Amended(Record):
     """A person allows runs of this experiment to go on less exactly than their plan needs."""
+
+    closes = True
 
     event: Literal["amended"] = "amended"
     run: Name

@@ -6,6 +6,8 @@ A function per key; nothing else in raykit joins strings into keys.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from raykit.ids import safe_name
 
@@ -72,7 +74,9 @@ def run_log(name: str, run_name: str) -> str:
 def segment(name: str, run_name: str, attempt: int, series: str, first: int, last: int) -> str:
     """Rows `first` to `last` of one series: `train` (no prefix), `development`, `monitor`."""
     stem = f"{first:08d}-{last:08d}.jsonl"
-    return f"{run(name, run_name)}/history/{attempt}/" + (stem if series == "train" else f"{safe_name(series)}-{stem}")
+    return f"{run(name, run_name)}/history/{attempt}/" + (
+        stem if series == "train" else f"{safe_name(series)}-{stem}"
+    )
 
 
 def worker_log(name: str, run_name: str, attempt: int, rank: int) -> str:
@@ -94,3 +98,59 @@ def checkpoint(name: str, run_name: str, update: int, attempt: int, file: str) -
 def probe(token: str) -> str:
     """Where a store is tried out before it is trusted; removed again."""
     return f"probes/{safe_name(token)}"
+
+
+# --- what a key is ------------------------------------------------------------------------------------------
+
+
+class Known(NamedTuple):
+    """A key that one of the functions above makes: of what kind, and its parts by name."""
+
+    kind: str
+    parts: Mapping[str, str]
+
+
+DERIVED = frozenset({"snapshot", "worker-log", "curve", "report"})
+"""Kinds that can be drawn again, and are read by no decision."""
+
+_NAME = "[a-z0-9][a-z0-9._-]{0,127}"
+_GROUPS = {
+    "E": f"experiments/(?P<experiment>{_NAME})",
+    "R": f"experiments/(?P<experiment>{_NAME})/runs/(?P<run>{_NAME})",
+    "n": r"(?P<n>\d{12})",
+    "digest": "(?P<digest>[0-9a-f]{64})",
+    "attempt": "(?P<attempt>[1-9][0-9]*)",
+    "update": r"(?P<update>\d{8,})",
+    "rows": r"((?P<series>[a-z]+)-)?(?P<first>\d{8,})-(?P<last>\d{8,})",
+    "file": f"(?P<file>{_NAME})",
+    "parquet": rf"{_NAME}\.parquet",
+    "path": f"(?P<file>{_NAME}(/{_NAME})*)",
+}
+_KINDS = tuple(
+    (kind, re.compile(pattern.format(**_GROUPS)))
+    for kind, pattern in (
+        ("experiment-entry", r"{E}/log/{n}\.json"),
+        ("run-entry", r"{R}/log/{n}\.json"),
+        ("snapshot", r"{E}/log-snapshot\.jsonl"),
+        ("snapshot", r"{R}/log-snapshot\.jsonl"),
+        ("plan", r"{E}/plans/{digest}/(?P<file>plan\.(toml|lock))"),
+        ("code", r"{E}/code/{digest}\.tar"),
+        ("environment", r"{E}/env/{digest}\.json"),
+        ("membership", r"{E}/data/{digest}/(manifest\.json|{parquet})"),
+        ("run-record", r"{R}/run\.json"),
+        ("segment", r"{R}/history/{attempt}/{rows}\.jsonl"),
+        ("checkpoint", r"{R}/checkpoints/update-{update}/{attempt}/{file}"),
+        ("worker-log", r"{R}/logs/{attempt}/(?P<rank>\d+)\.log"),
+        ("curve", r"{R}/curves/{file}"),
+        ("report", r"{E}/report/{path}"),
+        ("probe", r"probes/{file}"),
+    )
+)
+
+
+def known(key: str) -> Known | None:
+    """What `key` is; None if raykit makes no such key."""
+    for kind, pattern in _KINDS:
+        if found := pattern.fullmatch(key):
+            return Known(kind, {name: part for name, part in found.groupdict().items() if part is not None})
+    return None

@@ -5,9 +5,9 @@ its own other bytes. To append is to create the next number; whoever loses that 
 again. That race is the only lock in raykit: a writer that was stopped for an hour wakes up, tries a number
 that is taken, reads why, and finds that it is fenced.
 
-Now and then the writer leaves a derived snapshot (all entries so far in one file). A reader may start from
-it, because the chain makes it as good as the files: it is believed only if its last entry equals the stored
-one.
+Now and then, and when the log comes to rest, the writer leaves a derived snapshot (all entries so far in one
+file). A reader may start from it, because the chain makes it as good as the files: it is believed only if its
+last entry equals the stored one. It is also what shows that the newest entries of a log were deleted.
 """
 
 from __future__ import annotations
@@ -158,16 +158,13 @@ class Log(Generic[E]):
                 except ConflictError:
                     continue
                 self._take(entry, data)
-                if entry.n % SNAPSHOT_EVERY == 0:
+                if entry.n % SNAPSHOT_EVERY == 0 or any(event.closes for event in events):
                     self.snapshot()
                 return entry
             raise DeadlineError(f"{self._prefix}: other writers were faster {MAX_RACES} times in a row")
 
     def snapshot(self) -> None:
-        """Leave a derived snapshot of all entries so far.
-
-        A log that is finished should have one: it alone can show that the newest entries were deleted.
-        """
+        """Leave a derived snapshot of all entries so far."""
         with self._lock:
             try:
                 self._store.put_derived(layout.log_snapshot(self._prefix), b"\n".join(self._raw))

@@ -21,7 +21,17 @@ from raykit.errors import (
 )
 from raykit.ids import sha256
 from raykit.reconcile import fold, require_attempt
-from raykit.records import AttemptEnded, AttemptStarted, Beat, Launched, Place, Record, RunEntry, Segment
+from raykit.records import (
+    AttemptEnded,
+    AttemptStarted,
+    Beat,
+    Launched,
+    Place,
+    Record,
+    Released,
+    RunEntry,
+    Segment,
+)
 from raykit.store import layout, log
 from raykit.store.base import Data, Stored
 from raykit.store.local import LocalStore
@@ -373,6 +383,13 @@ def test_the_first_snapshot_comes_at_its_number() -> None:
     assert store.head(layout.log_snapshot(PREFIX)) is None
     make(store, 1)
     assert store.objects[layout.log_snapshot(PREFIX)].count(b"\n") == log.SNAPSHOT_EVERY - 1
+
+
+def test_a_log_that_comes_to_rest_has_a_snapshot() -> None:
+    store = MemoryStore()
+    make(store, 3).append(lambda _: [Released(launch="l1", reason="paused")], at=4.0)
+    assert store.objects[layout.log_snapshot(PREFIX)].count(b"\n") == 3
+    assert len(operations(store)) == 1 + 1 + 1 + 1
 
 
 def edited(lines: list[bytes]) -> list[bytes]:
