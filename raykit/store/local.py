@@ -388,11 +388,13 @@ class LocalStore:
     def _sync_root(self) -> None:
         if () in self._durable:
             return
-        # Who may not read the folder that holds the root has not made the root either.
-        with contextlib.suppress(PermissionError):
+        try:
             parent = os.open(self._root.parent, _ROOT)
-            with _closing(parent, "sync the root"):
-                self._disk.sync_folder(parent)
+        except PermissionError:
+            # Who may not read the folder that holds the root has not made the root either.
+            return
+        with _closing(parent, "sync the root"):
+            self._disk.sync_folder(parent)
 
     def _walk(self, parts: Sequence[str]) -> Iterator[Listed]:
         path = "/".join(parts)
@@ -447,10 +449,12 @@ def _open_folder(part: str, parent: int, path: str) -> int:
     try:
         return os.open(part, _FOLDER, dir_fd=parent)
     except OSError as error:
-        # For a link the kernel says ELOOP or ENOTDIR, for an object ENOTDIR.
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            _is_object(os.stat(part, dir_fd=parent, follow_symlinks=False), path)
-        raise
+        # For a link the kernel says ELOOP or ENOTDIR, for an object ENOTDIR. A folder was a link just now.
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        if not _is_object(os.stat(part, dir_fd=parent, follow_symlinks=False), path):
+            raise _foreign(path) from error
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def _open_object(name: str, folder: int, key: str) -> int:

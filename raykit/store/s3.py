@@ -256,7 +256,7 @@ class S3Store:
             UnsafeNameError: `key` is not `/`-joined safe names.
             StoreUnavailableError: the store did not answer, or refused.
         """
-        body = b"".join(chunks(data))
+        body = b"".join(bytes(view) for view in chunks(data))
         self._ask(f"write {key}", self._request("put_object", {"Key": self._name(key)}, body))
 
     def delete(self, key: str) -> None:

@@ -77,7 +77,7 @@ class MemoryStore:
             ConflictError: the key holds other bytes. Final.
         """
         safe_key(key)
-        body = b"".join(chunks(data))
+        body = b"".join(bytes(view) for view in chunks(data))
         with self._lock:
             held = self.objects.get(key)
             if held is None:
@@ -93,7 +93,7 @@ class MemoryStore:
             UnsafeNameError: `key` is not `/`-joined safe names.
         """
         safe_key(key)
-        body = b"".join(chunks(data))
+        body = b"".join(bytes(view) for view in chunks(data))
         with self._lock:
             self.objects[key] = body
 

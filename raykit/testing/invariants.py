@@ -1,0 +1,2 @@
+def check_invariants(store):
+    """Replaced by the real one."""
