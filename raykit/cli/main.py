@@ -71,9 +71,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "verify": Entry("raykit.cli.reading:checkpoints_verify", "Read checkpoints and compare digests."),
         },
     ),
-    "check": Entry(
-        "raykit.cli.reading:check", "Check what a store holds against its digests."
-    ),
+    "check": Entry("raykit.cli.reading:check", "Check what a store holds against its digests."),
     "doctor": Entry("raykit.cli.doctor:doctor", "Is this machine, and this store, fit to run on?"),
 }
 

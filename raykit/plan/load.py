@@ -69,7 +69,9 @@ def load_plan(data: bytes, *, where: str) -> Plan:
 def _error(where: str, findings: Sequence[PlanError]) -> PlanError:
     noun = "finding" if len(findings) == 1 else "findings"
     error = PlanError(f"{where}: {len(findings)} {noun}", findings=tuple(findings))
-    for finding in findings[:_MAX_NOTES]:  # a traceback, which prints notes, is then as good as the command line
+    for finding in findings[
+        :_MAX_NOTES
+    ]:  # a traceback, which prints notes, is then as good as the command line
         place = ", ".join(part for part in (finding.line and f"line {finding.line}", finding.field) if part)
         error.add_note(f"{place}: {finding.message}" if place else finding.message)
     return error
@@ -254,13 +256,13 @@ def _finding(details: ErrorDetails, raw: object, *, guess: bool) -> Finding:
     kind, context, value = details["type"], details.get("ctx", {}), details["input"]
     if kind == "extra_forbidden":
         return _unknown_key(loc, raw, guess=guess)
-    if kind == "rule":
-        return Finding(loc, context["problem"], context["rule"], context["remedy"])
     rule = _description(loc)
     if kind == "missing":
         return Finding(loc, "missing", rule)
     if isinstance(value, str | list | dict | tuple) and not value:
         return Finding(loc, "empty", rule)
+    if kind == "rule":
+        return Finding(loc, context["problem"], context["rule"], context["remedy"])
     return Finding(loc, _problem(kind, value, details["msg"]), rule)
 
 

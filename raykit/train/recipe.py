@@ -155,6 +155,15 @@ def _import(name: str, folder: Path) -> Any:
         sys.path.remove(root)
 
 
+def recipe_folder(spec: str, plan: Path) -> Path:
+    """Where a recipe's module is looked for: beside the plan file, or else in the working directory."""
+    top = spec.partition(":")[0].partition(".")[0]
+    beside = plan.resolve().parent
+    if (beside / f"{top}.py").exists() or (beside / top).is_dir():
+        return beside
+    return Path.cwd()
+
+
 def check_params(recipe: Recipe, params: Mapping[str, Any]) -> Any:
     """The plan's `params` as the recipe's `Params`; a plain dict where the recipe declares none.
 

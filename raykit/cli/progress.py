@@ -1,0 +1,96 @@
+"""How a launch looks while it goes on: one moving bar in a terminal, a plain line now and then anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from raykit.cli import output
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from raykit.fleet.follow import Glimpse
+
+LINE_EVERY_S = 10.0
+
+
+class Display(Protocol):
+    """Where a launch shows itself."""
+
+    def tell(self, glimpse: Glimpse) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+@contextmanager
+def display(*, quiet: bool) -> Iterator[Display]:
+    """A bar if stderr is a terminal, lines otherwise; with `quiet`, lines on stderr only."""
+    if quiet or not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("  {task.description:<9}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[count]}"),
+        TextColumn("{task.fields[detail]}"),
+    )
+    with Progress(*columns, console=output.console(sys.stderr)) as progress:
+        yield _Bar(progress)
+
+
+class _Bar:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task: TaskID | None = None
+
+    def tell(self, glimpse: Glimpse) -> None:
+        if self._task is None:
+            self._task = self._progress.add_task("", total=glimpse.updates, count="", detail="")
+        self._progress.update(
+            self._task,
+            completed=glimpse.update,
+            description=glimpse.phase,
+            count=f"{output.count(glimpse.update)}/{output.count(glimpse.updates)}",
+            detail=_detail(glimpse),
+        )
+
+    def say(self, line: str) -> None:
+        self._progress.console.print(f"  {line}")
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._last = ("", -1)
+        self._at = 0.0
+
+    def tell(self, glimpse: Glimpse) -> None:
+        now = time.monotonic()
+        looks = (glimpse.phase, glimpse.update)
+        due = glimpse.phase != self._last[0] or now - self._at >= LINE_EVERY_S
+        if looks == self._last or not due:
+            return
+        self._last, self._at = looks, now
+        self.say(
+            f"{glimpse.phase:<9} {output.count(glimpse.update)}/{output.count(glimpse.updates)}  {_detail(glimpse)}"
+        )
+
+    def say(self, line: str) -> None:
+        sys.stderr.write(f"  {line.rstrip()}\n")
+        sys.stderr.flush()
+
+
+def _detail(glimpse: Glimpse) -> str:
+    parts = []
+    if glimpse.updates_per_s:
+        parts.append(f"{glimpse.updates_per_s:.3g} updates/s")
+    if glimpse.ratio is not None:
+        parts.append(f"ratio {glimpse.ratio:.3f} (no skill 1.000)")
+    if glimpse.left_s and glimpse.phase == "training":
+        parts.append(f"{output.duration(glimpse.left_s)} left")
+    return " · ".join(parts)
