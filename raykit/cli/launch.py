@@ -34,11 +34,15 @@ def launch(plan: Plan, root: Root = DEFAULT_ROOT, json: Json = False) -> None:
 
 
 def resume(
-    target: Annotated[str, typer.Argument(metavar="NAME|PLAN", help="An experiment of the store, or a plan file.")],
+    target: Annotated[
+        str, typer.Argument(metavar="NAME|PLAN", help="An experiment of the store, or a plan file.")
+    ],
     as_: Annotated[
         str | None, typer.Option("--as", metavar="CLASS", help="Allow this exactness class, as an amendment.")
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why that is good enough; kept for ever.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why that is good enough; kept for ever.")
+    ] = None,
     by: Annotated[
         str | None, typer.Option("--by", envvar="RAYKIT_PERSON", help="The person who allows it.")
     ] = None,
@@ -70,7 +74,9 @@ def resume(
                     remedy=f'raykit resume {target} --as {as_} --by NAME --reason "..."',
                 )
             for difference in amend(site, allows=as_, reason=reason, person=by):
-                typer.echo(f"  allowed by {by}: {difference.what}: {difference.was} -> {difference.now}", err=True)
+                typer.echo(
+                    f"  allowed by {by}: {difference.what}: {difference.was} -> {difference.now}", err=True
+                )
         _run(site, json=json)
 
 
@@ -104,7 +110,9 @@ def _record(outcome: Outcome) -> dict[str, object]:
 def _text(outcome: Outcome, site: Site) -> str:
     name, update = outcome.experiment, output.count(outcome.update)
     if outcome.already:
-        return f"{name} is already complete, at update {update}; nothing was written.\n  see  raykit show {name}"
+        return (
+            f"{name} is already complete, at update {update}; nothing was written.\n  see  raykit show {name}"
+        )
     pictures = "".join(f"\n  curves   {site.store.url}/{key}" for key in outcome.curves)
     match outcome.reason:
         case "completed":

@@ -26,7 +26,7 @@ from raykit.errors import CorruptError, GateError, HeldError, NotFoundError, Pla
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.ids import digest_of
-from raykit.plan import Plan, contract, differences, load_plan, not_yet
+from raykit.plan import Plan, contract, differences, load_plan, require_supported
 from raykit.records import (
     Amended,
     AttemptEnded,
@@ -52,6 +52,7 @@ from raykit.store.probe import probe
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task, read_plan
 from raykit.train.prepare import Prepared, freeze, prepare
+from raykit.train.recipe import recipe_folder
 from raykit.train.resume import decide_start, difference_digest
 from raykit.train.resume import differences as resume_differences
 
@@ -123,26 +124,15 @@ def site_of(plan_path: Path, root: str) -> Site:
         data = plan_path.read_bytes()
     except OSError as error:
         raise PlanError(
-            f"{plan_path} cannot be read: {error.strerror}", field="PLAN", value=str(plan_path), rule="a plan file"
+            f"{plan_path} cannot be read: {error.strerror}",
+            field="PLAN",
+            value=str(plan_path),
+            rule="a plan file",
         ) from error
     plan = load_plan(data, where=str(plan_path))
-    later = not_yet(plan)
-    if later:
-        raise PlanError(
-            f"{plan_path} needs what this version does not run yet: {'; '.join(later)}", field=later[0]
-        )
-    return Site(
-        root=root, store=open_store(root), plan=plan, plan_bytes=data, folder=recipe_folder(plan, plan_path)
-    )
-
-
-def recipe_folder(plan: Plan, plan_path: Path) -> Path:
-    """Where the recipe's module is looked for: beside the plan, or else in the working directory."""
-    top = plan.recipe.partition(":")[0].partition(".")[0]
-    beside = plan_path.resolve().parent
-    if (beside / f"{top}.py").exists() or (beside / top).is_dir():
-        return beside
-    return Path.cwd()
+    require_supported(plan)
+    folder = recipe_folder(plan.recipe, plan_path)
+    return Site(root=root, store=open_store(root), plan=plan, plan_bytes=data, folder=folder)
 
 
 @contextmanager
@@ -391,11 +381,12 @@ class _Launch:
         self._curves: dict[str, str] = {}
 
     def run(self) -> Outcome:
-        with self._handling_signals():
+        with self._handling_signals() as handle:
             try:
                 self._start_ray()
+                handle()  # Ray has put its own handlers there
                 while not self._turn():
-                    self._training_pause()
+                    self._pause()
             finally:
                 if self._ray is not None:
                     self._ray.close()
@@ -408,7 +399,8 @@ class _Launch:
         self._ray = start_local(cpus=self._site.plan.run.workers + SPARE_CPUS, resources={})
         self._say(f"dashboard {self._ray.dashboard_url}")
 
-    def _training_pause(self) -> None:
+    def _pause(self) -> None:
+        """Until the next turn: half a second, or less if training returns."""
         thread = self._training.thread
         if thread is not None:
             thread.join(LOOP_S)
@@ -501,7 +493,6 @@ class _Launch:
         """Draw the curves from durable rows. Derived files: the last drawing wins."""
         name, plan = self._site.name, self._site.plan
         decay = float(plan.run.curves.smooth.split()[1])
-        attempts = _first_updates(self._followed)
         pictures: dict[str, bytes] = {}
         if self._followed.rows:
             pictures["ratio.png"] = draw_ratio(
@@ -509,12 +500,13 @@ class _Launch:
                 self._followed.evaluations,
                 title=f"{name}: {plan.decision}",
                 smooth_decay=decay,
-                attempts=attempts,
             )
         if self._followed.evaluations:
             pictures["development.png"] = draw_development(self._followed.evaluations, title=name)
         if self._followed.monitors:
-            pictures["fields.png"] = draw_fields(self._followed.monitors, title=name)
+            pictures["fields.png"] = draw_fields(
+                self._followed.monitors, title=name, declared=plan.qc.fields if plan.qc is not None else {}
+            )
         for file, data in pictures.items():
             key = layout.curve(name, RUN, file)
             self._site.store.put_derived(key, data)
@@ -524,8 +516,11 @@ class _Launch:
     # --- signals --------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _handling_signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C ask for a commit and an end; a second Ctrl-C does not wait for it."""
+    def _handling_signals(self) -> Iterator[Callable[[], None]]:
+        """SIGTERM and Ctrl-C ask for a commit and an end; a second Ctrl-C does not wait for it.
+
+        Gives what puts the handlers there again, for after Ray has put its own.
+        """
 
         def on_signal(number: int, frame: FrameType | None) -> None:
             if self._signal is not None and number == signal.SIGINT:
@@ -533,13 +528,15 @@ class _Launch:
             self._signal = signal.Signals(number).name
             self._say(f"{self._signal}: committing at the next update, then leaving (Ctrl-C again: at once)")
 
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        self._rehandle = lambda: [signal.signal(number, on_signal) for number in before]
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def handle() -> None:
+            for number in before:
+                signal.signal(number, on_signal)
+
+        handle()
         try:
-            yield
+            yield handle
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -568,14 +565,6 @@ class _Launch:
             ratio=rows[-1].ratio if rows else None,
             curves=tuple(self._curves.values()),
         )
-
-
-def _first_updates(followed: Followed) -> list[int]:
-    """The first update of each attempt that has rows."""
-    firsts: dict[int, int] = {}
-    for row in followed.rows:
-        firsts.setdefault(row.attempt, row.update)
-    return sorted(firsts.values())
 
 
 # --- amendments ---------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def set_up_process(plan: Plan, device: torch.device) -> None:
         torch.backends.cudnn.benchmark = False
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
 
 
 def build(plan: Plan, recipe: Recipe, params: Any, gang: Gang) -> Built:

@@ -21,7 +21,7 @@ def seed(key: int) -> None:
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)  # noqa: NPY002 - recipes draw from this global generator
     torch.default_generator.manual_seed(key)
-    if torch.cuda.is_initialized():
+    if _on_accelerator():
         torch.cuda.manual_seed_all(key)
 
 
@@ -40,7 +40,7 @@ def capture() -> dict[str, Any]:
         },
         "torch": torch.default_generator.get_state(),
     }
-    if torch.cuda.is_initialized():
+    if _on_accelerator():
         state["cuda"] = [torch.cuda.get_rng_state(device).cpu() for device in range(torch.cuda.device_count())]
     return state
 
@@ -53,7 +53,7 @@ def restore(state: dict[str, Any]) -> None:
     words = keys["keys"].numpy().astype(np.uint32)
     np.random.set_state((keys["name"], words, keys["position"], keys["has_gauss"], keys["cached"]))  # noqa: NPY002
     torch.default_generator.set_state(state["torch"].cpu())
-    if torch.cuda.is_initialized():
+    if _on_accelerator():
         for device, cuda in enumerate(state.get("cuda", [])[: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(cuda.cpu(), device)
 
@@ -67,3 +67,7 @@ def aside(key: int) -> Iterator[None]:
         yield
     finally:
         restore(before)
+
+
+def _on_accelerator() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -165,7 +165,7 @@ class HostCopy:
     def stream(self) -> Iterator[memoryview]:
         """The file's bytes, in pieces."""
         yield memoryview(self._header)
-        body = memoryview(self._buffer.numpy())
+        body = memoryview(self._buffer.numpy())  # type: ignore[arg-type]
         for start in range(0, len(body), CHUNK_BYTES):
             yield body[start : start + CHUNK_BYTES]
 

@@ -43,6 +43,7 @@ from raykit.train.ranklog import RankLog
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Saver
 from raykit.train.state import needed_files, restore, unequal
+from raykit.train.step import Stepper
 
 CLOSE_S = 60.0
 
@@ -255,7 +256,7 @@ class _Attempt:
         """
         if self._gang.world == 1:
             return
-        stepper = probes.Stepper(self._plan, self._inputs.recipe, built, self._gang)
+        stepper = Stepper(self._plan, self._inputs.recipe, built, self._gang)
         for _ in range(2):  # the rebuilt buckets come into use with the second
             stepper.accumulate(1, self._micro_batches(0, last=1, loader_workers=0))
         built.live.optimizer.zero_grad(set_to_none=True)
