@@ -144,7 +144,8 @@ def error_lines(error: RaykitError) -> Iterator[str]:
         yield f"{_LEADS.get(error.exit_code, error.kind)}: {_clean(error.message)}"
         if error.field is not None:
             have = _have(error)
-            yield f"  at     {_clean(error.field)}" + (f" = {have}" if have else "")
+            line = f" (line {error.line})" if isinstance(error, PlanError) and error.line is not None else ""
+            yield f"  at     {_clean(error.field)}" + (f" = {have}" if have else "") + line
         yield from _remedy_lines(error, "rule")
     yield f"exit {error.exit_code}"
 

@@ -15,7 +15,7 @@ import typer
 
 from raykit.cli import output
 from raykit.cli.options import Json
-from raykit.errors import InvalidInput
+from raykit.errors import InvalidInput, PlanError
 from raykit.ids import safe_name
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def read_plan(path: Path) -> tuple[bytes, Plan]:
     """A plan file, as bytes and as a plan.
 
     Raises:
-        InvalidInput: the file cannot be read.
-        PlanError: anything in it is wrong.
+        PlanError: the file cannot be read, or anything in it is wrong.
     """
     from raykit.plan import MAX_BYTES, load_plan
 
@@ -159,7 +158,7 @@ def read_plan(path: Path) -> tuple[bytes, Plan]:
 
 
 def _judge(path: Path) -> tuple[Plan, Lock]:
-    from raykit.plan import require_supported
+    from raykit.plan import located, require_supported
 
     data, plan = read_plan(path)
     require_supported(plan)
@@ -167,7 +166,10 @@ def _judge(path: Path) -> tuple[Plan, Lock]:
     from raykit.train.prepare import prepare
     from raykit.train.recipe import recipe_folder
 
-    return plan, prepare(plan, data, recipe_folder(plan.recipe, path)).lock
+    try:
+        return plan, prepare(plan, data, recipe_folder(plan.recipe, path)).lock
+    except PlanError as error:
+        raise located(error, data, where=str(path)) from error
 
 
 def _lock_path(plan: Path) -> Path:

@@ -7,7 +7,7 @@ no clock, no store, no recipe.
 
 from __future__ import annotations
 
-from raykit.plan.load import MAX_BYTES, load_plan
+from raykit.plan.load import MAX_BYTES, load_plan, located
 from raykit.plan.lock import (
     GATES,
     Lock,
@@ -32,6 +32,7 @@ __all__ = [
     "contract",
     "differences",
     "load_plan",
+    "located",
     "make_lock",
     "not_yet",
     "recorded",

@@ -66,6 +66,16 @@ def load_plan(data: bytes, *, where: str) -> Plan:
     raise _error(where, findings)
 
 
+def located(error: PlanError, data: bytes, *, where: str) -> PlanError:
+    """An error about a plan that somebody else found, with the file's name and the lines of its fields."""
+    lines = toml_lines.index_lines(data.decode("utf-8"))
+    for finding in (error, *error.findings):
+        if finding.line is None and finding.field is not None:
+            finding.line = toml_lines.line_of(lines, finding.field.split("."))
+    error.message = f"{where}: {error.message}"
+    return error
+
+
 def _error(where: str, findings: Sequence[PlanError]) -> PlanError:
     noun = "finding" if len(findings) == 1 else "findings"
     error = PlanError(f"{where}: {len(findings)} {noun}", findings=tuple(findings))
