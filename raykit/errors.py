@@ -71,12 +71,17 @@ class RaykitError(Exception):
 
 
 def _rebuild(
-    cls: type[RaykitError], message: str, field: str | None, value: object, rule: str | None, remedy: str | None
+    cls: type[RaykitError],
+    message: str,
+    field: str | None,
+    value: object,
+    rule: str | None,
+    remedy: str | None,
 ) -> RaykitError:
     return cls(message, field=field, value=value, rule=rule, remedy=remedy)
 
 
-class InvalidInput(RaykitError):  # noqa: N818
+class InvalidInput(RaykitError):
     """What was asked cannot be done as it stands; change it."""
 
     kind = "invalid-input"
@@ -104,7 +109,10 @@ class PlanError(InvalidInput, ValueError):
         self.line = line
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_plan, (self.message, self.findings, self.line, self.field, self.value, self.rule, self.remedy))
+        return (
+            _rebuild_plan,
+            (self.message, self.findings, self.line, self.field, self.value, self.rule, self.remedy),
+        )
 
 
 def _rebuild_plan(
@@ -139,7 +147,7 @@ class UnusableRootError(InvalidInput, OSError):
     kind = "unusable-root"
 
 
-class Refused(RaykitError):  # noqa: N818
+class Refused(RaykitError):
     """A gate or a missing approval stands in the way; nothing was started."""
 
     kind = "refused"
@@ -170,7 +178,7 @@ class HeldError(Refused):
     kind = "held"
 
 
-class Stopped(RaykitError):  # noqa: N818
+class Stopped(RaykitError):
     """Nothing is wrong: the work waits, and can continue."""
 
     kind = "stopped"
@@ -189,7 +197,7 @@ class BudgetError(Stopped):
     kind = "budget"
 
 
-class Broken(RaykitError):  # noqa: N818
+class Broken(RaykitError):
     """Bytes disagree: stop and look."""
 
     kind = "broken"
@@ -220,7 +228,7 @@ class LeaseLostError(Broken):
     kind = "lease-lost"
 
 
-class Unknown(RaykitError):  # noqa: N818
+class Unknown(RaykitError):
     """The outcome is not known. Reconcile; never clean up under doubt."""
 
     kind = "unknown"
@@ -245,7 +253,7 @@ class DeadlineError(Unknown, TimeoutError):
     kind = "deadline"
 
 
-class Insecure(RaykitError):  # noqa: N818
+class Insecure(RaykitError):
     """A cluster that raykit does not run on."""
 
     kind = "insecure"

@@ -163,8 +163,12 @@ def _stable(value: Any, path: str) -> Any:
     if isinstance(value, set | frozenset):
         return {"set": sorted(canonical(_stable(item, path)).decode() for item in value)}
     if isinstance(value, Mapping):
-        return {"map": sorted([str(k), type(k).__name__, _stable(v, f"{path}.{k}")] for k, v in value.items())}
+        return {
+            "map": sorted([str(k), type(k).__name__, _stable(v, f"{path}.{k}")] for k, v in value.items())
+        }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _stable(getattr(value, f.name), f"{path}.{f.name}") for f in dataclasses.fields(value)}
+        fields = {
+            f.name: _stable(getattr(value, f.name), f"{path}.{f.name}") for f in dataclasses.fields(value)
+        }
         return {"dataclass": type(value).__qualname__, "fields": fields}
     raise TypeError(f"{path} is a {type(value).__qualname__}, which has no stable identity")

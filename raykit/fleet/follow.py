@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from raykit.errors import CorruptError
 from raykit.ids import sha256
 from raykit.reconcile import RunState
-from raykit.records import EvaluationRow, MonitorRow, Row, Segment, Superseded, Versioned
+from raykit.records import AttemptStarted, EvaluationRow, MonitorRow, Row, Segment, Superseded, Versioned
 from raykit.store.base import ObjectStore
 
 
@@ -78,6 +78,8 @@ class Followed:
     def glimpse(self, state: RunState, updates: int) -> Glimpse:
         """What the newest rows say, at the rate of the last few hundred."""
         attempt = state.attempt
+        if attempt is not None and state.launched is not None and attempt.launch != state.launched.launch:
+            attempt = None  # of an earlier launch; this one's has not started yet
         number = attempt.attempt if attempt else 0
         recent = [row for row in self.rows[-300:] if row.attempt == number]
         last = self.rows[-1] if self.rows else None
@@ -85,7 +87,7 @@ class Followed:
         if len(recent) > 1 and recent[-1].elapsed_s > recent[0].elapsed_s:
             rate = (len(recent) - 1) / (recent[-1].elapsed_s - recent[0].elapsed_s)
         return Glimpse(
-            phase=_phase(state),
+            phase=_phase(state, attempt),
             update=last.update if last else 0,
             updates=updates,
             updates_per_s=rate,
@@ -95,10 +97,10 @@ class Followed:
         )
 
 
-def _phase(state: RunState) -> str:
+def _phase(state: RunState, attempt: AttemptStarted | None) -> str:
     if state.stop is not None and state.ended is None:
         return "stopping"
-    if state.attempt is None:
+    if attempt is None:
         return "starting"
     if state.ended is not None:
         return state.ended.reason

@@ -12,9 +12,9 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -394,7 +394,7 @@ class _Launch:
 
     def _start_ray(self) -> None:
         for ended in end_leftovers():
-            self._say(f"ended a leftover of a killed launch: {ended}")
+            self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
         self._say("starting a private Ray on this machine")
         self._ray = start_local(cpus=self._site.plan.run.workers + SPARE_CPUS, resources={})
         self._say(f"dashboard {self._ray.dashboard_url}")

@@ -50,7 +50,15 @@ def note_name(rank: int) -> str:
 
 
 def write_file(
-    store: ObjectStore, slot: Slot, name: str, data: Data, *, holds: str, rank: int, shard: int = 0, shards: int = 1
+    store: ObjectStore,
+    slot: Slot,
+    name: str,
+    data: Data,
+    *,
+    holds: str,
+    rank: int,
+    shard: int = 0,
+    shards: int = 1,
 ) -> FileRef:
     """Write one file of a checkpoint. It is not part of any checkpoint until a commit names it.
 
@@ -78,7 +86,9 @@ def write_note(store: ObjectStore, slot: Slot, rank: int, files: Sequence[FileRe
     store.put_new(slot.key(note_name(rank)), RankFiles(rank=rank, files=tuple(files)).to_bytes())
 
 
-def gather(store: ObjectStore, slot: Slot, world_size: int, *, wait: Callable[[], bool]) -> tuple[FileRef, ...]:
+def gather(
+    store: ObjectStore, slot: Slot, world_size: int, *, wait: Callable[[], bool]
+) -> tuple[FileRef, ...]:
     """The files of every rank, sorted by name, once all notes are there.
 
     `wait` pauses between two looks, and answers False when it is time to give up.

@@ -72,7 +72,9 @@ def build(plan: Plan, recipe: Recipe, params: Any, gang: Gang) -> Built:
     )
     wrapped: nn.Module = model
     if gang.world > 1:
-        wrapped = DistributedDataParallel(model, device_ids=[gang.device] if gang.device.type == "cuda" else None)
+        wrapped = DistributedDataParallel(
+            model, device_ids=[gang.device] if gang.device.type == "cuda" else None
+        )
     return Built(live=live, wrapped=wrapped, autocast=_autocast(gang.device, autocast))
 
 
@@ -99,7 +101,9 @@ def check_dtypes(plan: Plan, live: Live) -> None:
             moment = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 0
             if moment and value.dtype != DTYPE[declared.optimizer]:
                 raise GateError(
-                    f"the optimizer's {name} is {value.dtype}", field="run.dtype.optimizer", value=declared.optimizer
+                    f"the optimizer's {name} is {value.dtype}",
+                    field="run.dtype.optimizer",
+                    value=declared.optimizer,
                 )
 
 

@@ -119,13 +119,19 @@ def monitor(
     give = getattr(recipe, "fields", None)
     if give is None or not declared:
         return {}
-    with rng.aside(randomness.evaluate(plan.run.seed, update)), evaluating(built.live.model), built.autocast():
+    with (
+        rng.aside(randomness.evaluate(plan.run.seed, update)),
+        evaluating(built.live.model),
+        built.autocast(),
+    ):
         fields = give(built.live.model, to_device(batch, gang.device))
     found: dict[str, FieldStats] = {}
     for name, rule in declared.items():
         if name not in fields:
             raise GateError(
-                f"the recipe gives no field {name}", field=f"qc.fields.{name}", rule=", ".join(fields) or "none"
+                f"the recipe gives no field {name}",
+                field=f"qc.fields.{name}",
+                rule=", ".join(fields) or "none",
             )
         values = fields[name].value.detach().double().flatten()
         if rule.space == "log":

@@ -1,10 +1,10 @@
 """What bits depend on beside the plan, and what a difference leaves of exactness.
 
-    class         the resumed run has                                               left after a change of
-    exact         every later row bit-equal to the run never interrupted            nothing that matters
-    state-exact   everything restored bit-equal; later arithmetic may round other   versions, threads, CPU
-    order-exact   the same samples in the same updates                              world size, device kind
-    inexact       neither is promised                                               plan, code, members, dtypes
+class         the resumed run has                                               left after a change of
+exact         every later row bit-equal to the run never interrupted            nothing that matters
+state-exact   everything restored bit-equal; later arithmetic may round other   versions, threads, CPU
+order-exact   the same samples in the same updates                              world size, device kind
+inexact       neither is promised                                               plan, code, members, dtypes
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def of_code(was: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Diff
         before, after = was.get(name), now.get(name)
         if before == after:
             continue
-        same = name.endswith(".py") and before is not None and after is not None and _same_program(before, after)
+        same = (
+            name.endswith(".py") and before is not None and after is not None and _same_program(before, after)
+        )
         yield Difference(
             what=f"code file {name}",
             was=_digest(before),

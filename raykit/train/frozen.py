@@ -124,7 +124,9 @@ def environment(folder: Path) -> Environment:
     return Environment(
         python=platform.python_version(),
         platform=platform.platform(),
-        packages={d.name: d.version for d in sorted(metadata.distributions(), key=lambda d: d.name) if d.name},
+        packages={
+            d.name: d.version for d in sorted(metadata.distributions(), key=lambda d: d.name) if d.name
+        },
         cpu_count=os.cpu_count() or 1,
         cpu_model=_cpu_model(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

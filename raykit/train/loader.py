@@ -63,7 +63,12 @@ class _Slices:
         for update in range(self._update + 1, self._last + 1):
             for micro in range(self._accumulate):
                 epochs, rows = self._order.rank_slice(
-                    update, self._batch, world=self._world, accumulate=self._accumulate, rank=self._rank, micro=micro
+                    update,
+                    self._batch,
+                    world=self._world,
+                    accumulate=self._accumulate,
+                    rank=self._rank,
+                    micro=micro,
                 )
                 yield list(zip(epochs.tolist(), rows.tolist(), strict=True))
 

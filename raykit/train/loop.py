@@ -147,7 +147,9 @@ class Loop:
         """Move the counters of the stop rule, or of the selection if there is none; True at a new best."""
         rule, chosen = self.plan.run.stopping, self.plan.run.selection
         if chosen is not None:
-            metric_of(metrics, chosen.metric)  # a metric that nothing reports ends the run at update 0, not at the end
+            metric_of(
+                metrics, chosen.metric
+            )  # a metric that nothing reports ends the run at update 0, not at the end
         watched = rule or chosen
         if watched is None:
             return False
@@ -179,7 +181,9 @@ def row_maker(plan: Plan, order: Order, sources: list[int] | None, attempt: int)
             epoch=first // order.rows,
             samples=(first, last),
             sources=_coverage(plan, order, sources, figures.update),
-            loss=None if None in contributions else history.finite(sum(c for c in contributions if c is not None)),
+            loss=None
+            if None in contributions
+            else history.finite(sum(c for c in contributions if c is not None)),
             ratio=None if scaled is None else scaled.ratio,
             terms=terms,
             lr=figures.lr,

@@ -18,8 +18,8 @@ from raykit.data.members import (
     Policy,
     Role,
     Source,
-    policy,
     divide,
+    policy,
     split_files,
     write,
 )
@@ -72,7 +72,9 @@ def prepare(plan: Plan, plan_bytes: bytes, folder: Path, *, kept: Membership | N
     params: Any = check_params(recipe, plan.run.params)
     source = describe_dataset(open_dataset(recipe, params, plan))
     if plan.splits is None:
-        raise PlanError("the plan has no splits", field="splits", rule="a table: group, and the share of each role")
+        raise PlanError(
+            "the plan has no splits", field="splits", rule="a table: group, and the share of each role"
+        )
     chosen = policy(plan.splits.shares(), plan.splits.group, SPLIT_SEED)
     tables = divide(source, chosen)
     same_policy = kept is not None and kept.manifest.policy == chosen

@@ -63,7 +63,9 @@ def first_gate(bench: Bench, key: str) -> GateResult:
     figures, _ = stepper.update(1, bench.micro_batches(0), Asked(), 0.0)
     bad = list(nonfinite(figures))
     if not bad:
-        bad = [f"parameter {name}" for name, p in live.model.named_parameters() if not torch.isfinite(p).all()]
+        bad = [
+            f"parameter {name}" for name, p in live.model.named_parameters() if not torch.isfinite(p).all()
+        ]
     bad_somewhere = bench.gang.any(bool(bad))
     check_dtypes(bench.plan, live)
     put_back(bench)
@@ -122,7 +124,10 @@ def _judge(
     if twins_differ:
         return "state-exact", "two undisturbed runs differ here too; what is restored is equal"
     names = sorted(name for name in undisturbed if undisturbed[name] != resumed.get(name))
-    return "inexact", f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}"
+    return (
+        "inexact",
+        f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}",
+    )
 
 
 def _run(

@@ -100,9 +100,7 @@ def load_recipe(spec: str, folder: Path) -> Recipe:
     """
     module_name, _, class_name = spec.partition(":")
     if not module_name or not class_name:
-        raise PlanError(
-            f"{spec!r} does not name a recipe", field="recipe", value=spec, rule="module:Class"
-        )
+        raise PlanError(f"{spec!r} does not name a recipe", field="recipe", value=spec, rule="module:Class")
     module = _import(module_name, folder)
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
@@ -148,9 +146,13 @@ def _import(name: str, folder: Path) -> Any:
             raise PlanError(
                 f"there is no module {name} in {folder}", field="recipe", value=name, rule="beside the plan"
             ) from error
-        raise PlanError(f"the recipe {name} cannot be imported: {error}", field="recipe", value=name) from error
+        raise PlanError(
+            f"the recipe {name} cannot be imported: {error}", field="recipe", value=name
+        ) from error
     except (ImportError, SyntaxError) as error:
-        raise PlanError(f"the recipe {name} cannot be imported: {error}", field="recipe", value=name) from error
+        raise PlanError(
+            f"the recipe {name} cannot be imported: {error}", field="recipe", value=name
+        ) from error
     finally:
         sys.path.remove(root)
 

@@ -134,9 +134,9 @@ def require(plan: Plan, found: tuple[Difference, ...], store: ObjectStore, task:
     log = Log(store, layout.experiment_log(task.experiment), ExperimentEntry, by="reader")
     for entry in reversed(log.refresh()):
         for event in entry.events:
-            if isinstance(event, Amended) and event.run == task.run and event.differences == digest:
-                if not falls_short(left, event.allows):
-                    return entry.n
+            covers = isinstance(event, Amended) and event.run == task.run and event.differences == digest
+            if covers and not falls_short(left, event.allows):
+                return entry.n
     worst = [difference for difference in found if falls_short(difference.allows, needed)]
     named = "; ".join(f"{d.what}: {d.was} -> {d.now} leaves {d.allows}" for d in worst)
     raise ExactnessError(

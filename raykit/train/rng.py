@@ -19,7 +19,7 @@ import torch
 def seed(key: int) -> None:
     """Seed Python, NumPy and torch (CPU and, where one is in use, the accelerator) from one 63-bit key."""
     random.seed(key)
-    np.random.seed(key & 0xFFFFFFFF)  # noqa: NPY002 - recipes draw from this global generator
+    np.random.seed(key & 0xFFFFFFFF)
     torch.default_generator.manual_seed(key)
     if _on_accelerator():
         torch.cuda.manual_seed_all(key)
@@ -28,7 +28,7 @@ def seed(key: int) -> None:
 def capture() -> dict[str, Any]:
     """The state of every global generator, as tensors and plain values on the CPU."""
     version, words, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
+    name, keys, position, has_gauss, cached = np.random.get_state()
     state: dict[str, Any] = {
         "python": {"version": version, "words": torch.tensor(words, dtype=torch.int64), "gauss": gauss},
         "numpy": {
@@ -41,7 +41,9 @@ def capture() -> dict[str, Any]:
         "torch": torch.default_generator.get_state(),
     }
     if _on_accelerator():
-        state["cuda"] = [torch.cuda.get_rng_state(device).cpu() for device in range(torch.cuda.device_count())]
+        state["cuda"] = [
+            torch.cuda.get_rng_state(device).cpu() for device in range(torch.cuda.device_count())
+        ]
     return state
 
 
@@ -51,7 +53,7 @@ def restore(state: dict[str, Any]) -> None:
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
     keys = state["numpy"]
     words = keys["keys"].numpy().astype(np.uint32)
-    np.random.set_state((keys["name"], words, keys["position"], keys["has_gauss"], keys["cached"]))  # noqa: NPY002
+    np.random.set_state((keys["name"], words, keys["position"], keys["has_gauss"], keys["cached"]))
     torch.default_generator.set_state(state["torch"].cpu())
     if _on_accelerator():
         for device, cuda in enumerate(state.get("cuda", [])[: torch.cuda.device_count()]):

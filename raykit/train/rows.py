@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from raykit.errors import DeadlineError, RaykitError, StoreUnavailableError, UnknownOutcomeError
 from raykit.ids import sha256
-from raykit.records import EvaluationRow, MonitorRow, Record, Row, RunEntry, Segment, Series, TermRow
 from raykit.reconcile import fold, require_attempt
+from raykit.records import EvaluationRow, MonitorRow, Record, Row, RunEntry, Segment, Series, TermRow
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.log import Log
@@ -142,7 +142,9 @@ class Rows:
         try:
             while True:
                 with self._wake:
-                    self._wake.wait_for(lambda: self._closing or self._asked > self._durable, timeout=self._flush_s)
+                    self._wake.wait_for(
+                        lambda: self._closing or self._asked > self._durable, timeout=self._flush_s
+                    )
                     closing = self._closing
                 self._flush()
                 if closing and not self._queue:
@@ -169,7 +171,9 @@ class Rows:
             self._durable += taken
             self._wake.notify_all()
 
-    def _row(self, item: Figures | EvaluationRow | MonitorRow) -> tuple[Series, Row | EvaluationRow | MonitorRow]:
+    def _row(
+        self, item: Figures | EvaluationRow | MonitorRow
+    ) -> tuple[Series, Row | EvaluationRow | MonitorRow]:
         if isinstance(item, Figures):
             return "train", self._make_row(item)
         return ("development" if isinstance(item, EvaluationRow) else "monitor"), item
@@ -193,7 +197,9 @@ class Rows:
                     size_bytes=len(data),
                 )
             )
-        self._patiently(lambda: self._log.append(lambda entries: self._once(entries, events), at=self._clock()))
+        self._patiently(
+            lambda: self._log.append(lambda entries: self._once(entries, events), at=self._clock())
+        )
 
     def _once(self, entries: Sequence[RunEntry], events: list[Record]) -> list[Record]:
         """The events, unless an append whose reply was lost has put them there already."""
@@ -229,4 +235,3 @@ def term_rows(figures: Figures, term_row: Callable[..., TermRow]) -> dict[str, T
         )
         for name, value, weight, elements, target_ms, reference, no_reference in figures.terms
     }
-

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raykit.errors import RaykitError
-from raykit.records import Commit, Exactness, FileRef, Manifest, Record, RunEntry
 from raykit.reconcile import fold, require_attempt
+from raykit.records import Commit, Exactness, FileRef, Manifest, Record, RunEntry
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Slot, gather, write_file, write_manifest, write_note
 from raykit.store.log import Log

@@ -59,7 +59,9 @@ class Stepper:
         self._parameters = [p for p in built.live.model.parameters() if p.requires_grad]
         self._names: tuple[str, ...] = ()
 
-    def update(self, update: int, micro_batches: Iterator[Any], asked: Asked, elapsed_s: float) -> tuple[Figures, Asked]:
+    def update(
+        self, update: int, micro_batches: Iterator[Any], asked: Asked, elapsed_s: float
+    ) -> tuple[Figures, Asked]:
         """Do update `update` (from 1). A loss or gradient that is not finite is told, and not stepped on.
 
         Raises:

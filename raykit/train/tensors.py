@@ -69,7 +69,10 @@ def _split(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
         if all(isinstance(key, str) and key != "$" for key in value):
             return {key: _split(item, f"{path}.{key}", tensors) for key, item in value.items()}
         if all(isinstance(key, int | str) and not isinstance(key, bool) for key in value):
-            return {"$": "map", "is": [[key, _split(item, f"{path}.{key}", tensors)] for key, item in value.items()]}
+            return {
+                "$": "map",
+                "is": [[key, _split(item, f"{path}.{key}", tensors)] for key, item in value.items()],
+            }
     raise GateError(
         f"{path.strip('.') or 'the state'} is a {type(value).__qualname__}, which cannot be saved exactly",
         rule="tensors, numbers, strings, None, and lists, tuples and dicts of those",
@@ -151,10 +154,16 @@ class HostCopy:
         self._tensors_header = {}
         for name, dtype, shape in layout:
             if dtype not in DTYPES:
-                raise GateError(f"{name} is of type {dtype}, which cannot be saved", rule=", ".join(DTYPES.values()))
+                raise GateError(
+                    f"{name} is of type {dtype}, which cannot be saved", rule=", ".join(DTYPES.values())
+                )
             start, end = end, end + shape.numel() * dtype.itemsize
             offsets.append((start, end))
-            self._tensors_header[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+            self._tensors_header[name] = {
+                "dtype": DTYPES[dtype],
+                "shape": list(shape),
+                "data_offsets": [start, end],
+            }
         self._buffer = torch.zeros(end, dtype=torch.uint8, pin_memory=self._pin)
         self._views = [
             self._buffer[start:stop].view(dtype).view(shape)

@@ -16,6 +16,7 @@ from typing import Any
 from raykit.data.members import compare
 from raykit.data.order import Order
 from raykit.errors import FencedError, GateError, RaykitError
+from raykit.reconcile import fold, require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
@@ -25,7 +26,6 @@ from raykit.records import (
     RunEntry,
     Superseded,
 )
-from raykit.reconcile import fold, require_attempt, require_launch
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
@@ -38,8 +38,8 @@ from raykit.train.gang import Gang
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
-from raykit.train.resume import Start, decide_start
 from raykit.train.ranklog import RankLog
+from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Saver
 from raykit.train.state import needed_files, restore, unequal
@@ -163,7 +163,9 @@ class _Attempt:
                 "exactness": chosen.exactness,
                 "commit": None if chosen.good is None else chosen.good.commit.plain(),
                 "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
-                "gates": [name for name, gate in gates.items() if gate.passed and gate.key == self._gate_key(name)],
+                "gates": [
+                    name for name, gate in gates.items() if gate.passed and gate.key == self._gate_key(name)
+                ],
             }
 
         told = self._gang.leader_does(lead)
@@ -190,7 +192,9 @@ class _Attempt:
         first = 0 if base is None else base + 1
         if state.attempts and newest >= first:
             events.append(
-                Superseded(from_=first, to=newest, why=f"attempt {start.attempt} starts from update {base or 0}")
+                Superseded(
+                    from_=first, to=newest, why=f"attempt {start.attempt} starts from update {base or 0}"
+                )
             )
         events.append(
             AttemptStarted(
@@ -392,4 +396,4 @@ def _good(told: dict[str, Any]) -> Good | None:
 def _gate_remedy(gate: str) -> str:
     if gate == "first":
         return "look at the first batch and the loss terms; raykit does not step on what is not finite"
-    return 'set run.resume to what was measured, or give the recipe a state_dict() for state of its own'
+    return "set run.resume to what was measured, or give the recipe a state_dict() for state of its own"
