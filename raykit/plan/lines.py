@@ -12,22 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 MAX_DEPTH = 16
-MAX_TOKENS = 50_000
+MAX_TOKENS = 10_000
+MAX_WORD = 1_000
 
 Path = tuple[str, ...]
 
+# possessive all through: it never goes back, so that a hostile text costs no more than a plain one
 _TOKEN = re.compile(
     r"""
       (?P<blank> [ \t\r]+ | \#[^\n]* )
     | (?P<newline> \n )
     | (?P<string>
-          \"{3} (?: [^\\] | \\. )*? \"{3,5} (?!\")
-        | '{3} .*? '{3,5} (?!')
-        | \" (?: [^\"\\\n] | \\. )* \"
-        | ' [^'\n]* '
+          \"{3} (?: [^\\\"]++ | \\. | \"{1,2}(?!\") )*+ \"{3,5}
+        | '{3} (?: [^']++ | '{1,2}(?!') )*+ '{3,5}
+        | \" (?: [^\"\\\n]++ | \\. )*+ \"
+        | ' [^'\n]*+ '
       )
     | (?P<mark> [][{},=.] )
-    | (?P<bare> [^][{},=.\#\"'\s]+ )
+    | (?P<bare> [^][{},=.\#\"'\s]++ )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -58,6 +60,8 @@ def excess(text: str) -> tuple[int, str] | None:
         dots = dots + 1 if token.text == "." else dots if token.kind in ("bare", "string") else 0
         if max(depth, dots) >= MAX_DEPTH:
             return token.line, f"is nested more than {MAX_DEPTH} levels deep"
+        if token.kind == "bare" and len(token.text) > MAX_WORD:
+            return token.line, f"holds a number or a name of {len(token.text):,} characters"
         if count > MAX_TOKENS:
             return token.line, "holds more than a plan can mean"
     return None

@@ -27,6 +27,7 @@ _MAX_GUESSES = 50
 _MAX_NOTES = 50
 
 _CREDENTIAL = "looks like a credential (not shown here)"
+_UNKNOWN = "unknown key"
 _TAKE_OUT = "take it out and revoke it; name the file or the environment variable that holds it instead"
 
 _OTHER_NAMES = {
@@ -115,7 +116,7 @@ def _text(data: bytes) -> tuple[str, list[PlanError]]:
 def _read(text: str) -> tuple[Plan | None, list[PlanError]]:
     try:
         raw = tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
+    except tomllib.TOMLDecodeError as error:
         findings = [*_secret_lines(text, frozenset()), _syntax(str(error))]
         return None, _ordered(findings, {}, {})
     lines = toml_lines.index_lines(text)
@@ -135,8 +136,6 @@ def _read(text: str) -> tuple[Plan | None, list[PlanError]]:
 
 def _syntax(message: str) -> Finding:
     line = re.search(r" \(at line (\d+)", message)
-    if line is None and "integer string conversion" in message:
-        return Finding((), "holds a whole number of thousands of digits", f"at most {_MAX_INTEGER}")
     problem = f"is not TOML: {message[0].lower()}{message[1:120]}"
     return Finding((), problem, "TOML 1.0, see toml.io", line=int(line.group(1)) if line else None)
 
@@ -153,7 +152,7 @@ def _ordered(
                 finding.problem,
                 line=line,
                 field=_dotted(finding.loc) or None,
-                value=None if finding.problem == _CREDENTIAL else _shown(_at(raw, finding.loc)),
+                value=None if finding.problem in (_CREDENTIAL, _UNKNOWN) else _shown(_at(raw, finding.loc)),
                 rule=finding.rule,
                 remedy=finding.remedy,
             )
@@ -264,12 +263,17 @@ def _valid_tables(raw: Mapping[str, Any], bad: set[str]) -> dict[str, Any]:
 def _finding(details: ErrorDetails, raw: object, *, guess: bool) -> Finding:
     loc = tuple(part for part in details["loc"] if not (isinstance(part, str) and part.startswith("<")))
     kind, context, value = details["type"], details.get("ctx", {}), details["input"]
+    if loc[-1:] == ("[key]",):
+        rule = Plan.model_fields["name"].description if kind == "string_pattern_mismatch" else details["msg"]
+        return Finding(loc[:-1], "cannot be a name here", rule)
     if kind == "extra_forbidden":
         return _unknown_key(loc, raw, guess=guess)
     rule = _description(loc)
     if kind == "missing":
         return Finding(loc, "missing", rule)
-    if isinstance(value, str | list | dict | tuple) and not value:
+    if isinstance(value, str | list | dict | tuple) and not (
+        value.strip() if isinstance(value, str) else value
+    ):
         return Finding(loc, "empty", rule)
     if kind == "rule":
         return Finding(loc, context["problem"], context["rule"], context["remedy"])
@@ -332,8 +336,8 @@ def _unknown_key(loc: Loc, raw: object, *, guess: bool) -> Finding:
     known = _keys(loc[:-1])
     alike = _alike(key, known, loc[0]) if guess else []
     if alike:
-        return Finding(loc, "unknown key", None, f"did you mean {' or '.join(alike)}?")
-    return Finding(loc, "unknown key", f"known here: {', '.join(known)}" if known else None)
+        return Finding(loc, _UNKNOWN, None, f"did you mean {' or '.join(alike)}?")
+    return Finding(loc, _UNKNOWN, f"known here: {', '.join(known)}" if known else None)
 
 
 def _alike(key: str, known: Sequence[str], table: str | int) -> list[str]:
