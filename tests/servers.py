@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def moto(folder: Path) -> Iterator[Server]:
     """A moto server, in memory; any credentials pass."""
     (port,) = free_ports(1)
     with _started([_tool("moto_server"), "-H", "127.0.0.1", "-p", str(port)], folder, port) as server:
-        status, _ = _request(server, "PUT", f"/{BUCKET}")
+        status, _ = request(server, "PUT", f"/{BUCKET}")
         assert status == 200, status
         yield server
 
@@ -181,10 +181,10 @@ def _answers(port: int) -> bool:
 
 def _bucket_exists(server: Server) -> bool:
     # 403: it is there, and does not serve the unsigned.
-    return _request(server, "HEAD", f"/{BUCKET}")[0] in (200, 403)
+    return request(server, "HEAD", f"/{BUCKET}")[0] in (200, 403)
 
 
-def _request(server: Server, method: str, path: str) -> tuple[int, bytes]:
+def request(server: Server, method: str, path: str) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(server.endpoint.removeprefix("http://"), timeout=10)
     try:
         connection.request(method, path)
@@ -225,10 +225,10 @@ class Request:
 class Fault:
     """What goes wrong with one request.
 
-    `kind`: "answer" replies `status` without asking the server; "cut" asks the server and closes the
-    connection instead of passing its reply on; "reset" closes it before the server is asked; "delay" waits
-    `delay_s` before asking; "tear" asks, then passes on only half of the reply's body; "redirect" replies 307
-    with `location`.
+    `kind`: "answer" replies `status` without asking the server, and "lie" after asking it; "cut" closes the
+    connection after asking, instead of passing the reply on, and "reset" before; "tear" passes on only half
+    of the reply's body; "delay" waits `delay_s` before it asks; "redirect" replies 307 with `location`;
+    "unconditional" asks without the condition, as a server does that does not know it.
     """
 
     kind: str
@@ -302,10 +302,15 @@ class _ProxyHandler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve
 
     def _go_wrong(self, request: Request, fault: Fault) -> None:
-        if fault.kind == "answer":
+        if fault.kind in ("answer", "lie"):
+            if fault.kind == "lie":
+                self._ask(request)
             self._reply(fault.status, {"content-type": "application/xml"}, _error_xml(fault.status))
         elif fault.kind == "redirect":
             self._reply(307, {"location": fault.location}, b"")
+        elif fault.kind == "unconditional":
+            headers = {name: value for name, value in request.headers.items() if name != "if-none-match"}
+            self._reply(*self._ask(replace(request, headers=headers)))
         elif fault.kind == "delay":
             threading.Event().wait(fault.delay_s)
             self._reply(*self._ask(request))

@@ -63,7 +63,7 @@ from raykit.store.base import Data, Listed, Put, Stored, chunks
 T = TypeVar("T")
 
 _PART_BYTES = 16 * 1024 * 1024
-_UPLOADS = 4
+_UPLOADS = 3
 _READ_BYTES = 4 * 1024 * 1024
 
 _MAX_RETRIES = 5
@@ -72,6 +72,8 @@ _RETRY_S = 60.0
 _UNREACHED_S = 6.0
 _CONNECT_TIMEOUT_S = 3.0
 _READ_TIMEOUT_S = 15.0
+# Whoever sends or receives more slowly than this is taken for gone: no request may last for ever.
+_SLOWEST_BYTES_PER_S = 100_000
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9_=+-][A-Za-z0-9._=+-]*(/[A-Za-z0-9_=+-][A-Za-z0-9._=+-]*)*|")
@@ -80,6 +82,12 @@ _CODE = re.compile(r"[A-Za-z0-9]{1,64}")
 
 # Everything that s3fs, botocore and aiohttp raise when a request does not succeed.
 _ERRORS = (OSError, BotoCoreError, aiohttp.ClientError, *S3_RETRYABLE_ERRORS)
+
+
+class _RedirectedError(BotoCoreError):  # type: ignore[misc]
+    fmt = "the endpoint redirects to another address"
+
+
 _NOT_REACHED = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
 _NO_REPLY = (HTTPClientError, IncompleteReadError, aiohttp.ClientError, OSError, *S3_RETRYABLE_ERRORS)
 
@@ -192,7 +200,8 @@ class S3Store:
                 return content
 
         fs = self._fs()
-        data: bytes | None = self._find(f"read {key}", lambda: sync(fs.loop, read))
+        limit_s = _limit_s(2**30 if max_bytes is None else max_bytes)
+        data: bytes | None = self._find(f"read {key}", lambda: sync(fs.loop, read, timeout=limit_s))
         if data is None:
             raise self._no_such(key)
         return data
@@ -335,7 +344,11 @@ class S3Store:
         def send() -> Any:
             # A new file for each attempt, as one attempt reads it to its end.
             content = {} if body is None else {"Body": io.BytesIO(body)}
-            return self._fs().call_s3(method, Bucket=self._bucket, **arguments, **content)
+            fs = self._fs()
+            limit_s = _limit_s(len(body or b""))
+            return sync(
+                fs.loop, fs._call_s3, method, Bucket=self._bucket, **arguments, **content, timeout=limit_s
+            )
 
         return send
 
@@ -377,7 +390,8 @@ class S3Store:
                     return content
 
             fs = self._fs()
-            data: bytes = self._ask(f"read {key}", lambda: sync(fs.loop, receive))
+            limit_s = _limit_s(end - start)
+            data: bytes = self._ask(f"read {key}", lambda: sync(fs.loop, receive, timeout=limit_s))
             return data
 
         return _Reader(read, int(found["ContentLength"]))
@@ -539,16 +553,20 @@ class _Reader(io.RawIOBase):
 
 
 class _OneHost(AIOHTTPSession):  # type: ignore[misc]
-    """botocore's session without redirects, which aiohttp would follow to any host, as botocore does not."""
+    """aiobotocore's session, as botocore's is: without redirects, which aiohttp follows to any host."""
 
     async def _get_session(self, proxy_url: str | None) -> Any:
         return _NoRedirects(await super()._get_session(proxy_url))
 
     async def send(self, request: Any) -> Any:
+        # aiohttp would wait without a limit for the answer to this header; signatures leave it out.
+        request.headers.pop("Expect", None)
         response = await super().send(request)
-        # Should a later aiobotocore open its sessions by another way, no other host's reply is believed.
-        if _host(str(response.url)) != _host(str(request.url)):
-            raise HTTPClientError(error="redirected to another host")
+        # botocore follows a bucket to its region, and without one asks itself until its stack is full. Should
+        # a later aiobotocore open its sessions in another way, no other host's reply is believed.
+        lost = 300 <= response.status_code < 400 and "x-amz-bucket-region" not in response.headers
+        if lost or _host(str(response.url)) != _host(str(request.url)):
+            raise _RedirectedError
         return response
 
 
@@ -563,6 +581,10 @@ class _NoRedirects:
 def _host(url: str) -> tuple[str | None, int]:
     parts = urlsplit(url)
     return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _limit_s(size_bytes: int) -> float:
+    return 2 * _READ_TIMEOUT_S + size_bytes / _SLOWEST_BYTES_PER_S
 
 
 def _check_endpoint(given: str | None) -> None:
@@ -637,6 +659,8 @@ def _reason(error: BaseException) -> str:
     status = _status(error)
     if status is not None:
         return f"HTTP {status} {_code(error)}".rstrip()
+    if isinstance(error, _RedirectedError):
+        return str(error)
     what = "no connection to the endpoint" if isinstance(error, _NOT_REACHED) else "no reply"
     return f"{what} ({type(error).__name__})"
 
@@ -644,6 +668,8 @@ def _reason(error: BaseException) -> str:
 def _cure(error: BaseException) -> tuple[str | None, str | None]:
     if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
         return "credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if isinstance(error, _RedirectedError):
+        return "an endpoint that does not redirect", "set AWS_REGION, or correct AWS_ENDPOINT_URL"
     if isinstance(error, SSLError):
         return "a certificate that can be verified", "set AWS_CA_BUNDLE, or correct AWS_ENDPOINT_URL"
     match _status(error):
@@ -654,8 +680,6 @@ def _cure(error: BaseException) -> tuple[str | None, str | None]:
             )
         case 404 if _code(error) == "NoSuchBucket":
             return "a bucket that exists", "create the bucket, or correct its name"
-        case 301 | 302 | 307 | 308:
-            return "an endpoint that does not redirect", "set AWS_REGION, or correct AWS_ENDPOINT_URL"
         case 501:
             return "a store that honours If-None-Match", "use another store, or a local path"
         case _:
