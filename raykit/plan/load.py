@@ -348,7 +348,7 @@ def _alike(key: str, known: Sequence[str], table: str | int) -> list[str]:
     ):
         return [_OTHER_NAMES[key]]
     elsewhere = [name for name in Plan.model_fields if name != table and key in _keys((name,))]
-    return difflib.get_close_matches(key, known, n=2) or [f"{name}.{key}" for name in elsewhere]
+    return difflib.get_close_matches(key, known, n=1) or [f"{name}.{key}" for name in elsewhere]
 
 
 def _keys(loc: Loc) -> list[str]:
