@@ -66,20 +66,28 @@ def unseal(data: bytes, what: str) -> bytes:
     return body
 
 
-def parse_entry(data: bytes, entry: type[E], what: str, *, n: int, prev: str | None) -> E:
-    """Entry `n` of a log, from the bytes of its file; `prev` is the digest of the file before it.
+def parse_entry(data: bytes, entry: type[E], what: str, *, n: int) -> E:
+    """Entry `n` of a log, from the bytes of its file.
 
     Raises:
-        CorruptError: it has changed, is not an entry, is out of place, or does not follow `prev`.
+        CorruptError: it has changed, is not an entry, or is out of place.
     """
     parsed = entry.from_bytes(unseal(data, what), what)
     if parsed.n != n:
         raise CorruptError(f"{what} says that it is entry {parsed.n}", field=what, rule=f"entry {n}")
-    if parsed.prev != prev:
+    return parsed
+
+
+def require_chained(entry: Entry, prev: str | None, what: str) -> None:
+    """Let only an entry pass that was written after the one with the digest `prev`.
+
+    Raises:
+        CorruptError: it was written after another one.
+    """
+    if entry.prev != prev:
         raise CorruptError(
             f"{what} does not follow the entry before it", field=what, rule="prev is that entry's sha256"
         )
-    return parsed
 
 
 class Log(Generic[E]):
@@ -197,7 +205,10 @@ class Log(Generic[E]):
             return None
 
     def _parse(self, data: bytes, n: int, prev: str | None) -> E:
-        return parse_entry(data, self._entry, layout.log_entry(self._prefix, n), n=n, prev=prev)
+        what = layout.log_entry(self._prefix, n)
+        entry = parse_entry(data, self._entry, what, n=n)
+        require_chained(entry, prev, what)
+        return entry
 
     def _take(self, entry: E, data: bytes) -> None:
         self.entries.append(entry)

@@ -333,7 +333,7 @@ def test_every_flipped_bit_of_an_entry_is_refused(tmp_path: Path) -> None:
             changed = bytearray(data)
             changed[place] ^= 1 << bit
             with pytest.raises(CorruptError):
-                log.parse_entry(bytes(changed), RunEntry, "it", n=1, prev=None)
+                log.parse_entry(bytes(changed), RunEntry, "it", n=1)
 
 
 def test_a_live_reader_finds_what_was_changed_before_it_read_on(tmp_path: Path) -> None:
