@@ -418,10 +418,8 @@ class _Launch:
             signal=self._signal,
             curves_update=self._drawn,
         )
-        for action in brain.reconcile(_policy(self._site.plan), state, seen, time.time()):
-            if self._act(action):
-                return True
-        return False
+        actions = brain.reconcile(_policy(self._site.plan), state, seen, time.time())
+        return any(self._act(action) for action in actions)
 
     def _act(self, action: brain.Action) -> bool:
         match action:

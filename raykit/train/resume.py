@@ -134,8 +134,7 @@ def require(plan: Plan, found: tuple[Difference, ...], store: ObjectStore, task:
     log = Log(store, layout.experiment_log(task.experiment), ExperimentEntry, by="reader")
     for entry in reversed(log.refresh()):
         for event in entry.events:
-            covers = isinstance(event, Amended) and event.run == task.run and event.differences == digest
-            if covers and not falls_short(left, event.allows):
+            if isinstance(event, Amended) and _covers(event, task, digest, left):
                 return entry.n
     worst = [difference for difference in found if falls_short(difference.allows, needed)]
     named = "; ".join(f"{d.what}: {d.was} -> {d.now} leaves {d.allows}" for d in worst)
@@ -146,6 +145,11 @@ def require(plan: Plan, found: tuple[Difference, ...], store: ObjectStore, task:
         rule="put back what differs, or let a person allow exactly these differences",
         remedy=f'raykit resume {task.experiment} --as {left} --reason "..."',
     )
+
+
+def _covers(amended: Amended, task: Task, digest: str, left: Exactness) -> bool:
+    exactly = amended.run == task.run and amended.differences == digest
+    return exactly and not falls_short(left, amended.allows)
 
 
 def difference_digest(found: tuple[Difference, ...]) -> str:

@@ -1,0 +1,46 @@
+# The one front door. `make demo` and `make test` work on a fresh machine with Python 3.11 and make.
+
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/installed
+DEMO   := demo
+STORE  := $(DEMO)/store
+
+.PHONY: help install demo prove test check chaos bench clean
+
+help:            ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "raykit needs Python 3.11 or newer: make PYTHON=..." >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+install: $(STAMP) ## make .venv with everything
+
+demo: $(STAMP)   ## train the bundled job on a local Ray, and say where results and pictures are
+	$(BIN)/python -m jobs.demo --root $(STORE)
+
+prove: $(STAMP)  ## kill that run five times at random moments: the two final digests are equal
+	$(BIN)/python -m jobs.prove --root $(DEMO)/prove
+
+test: $(STAMP)   ## the suite: under ten minutes on two cores
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+check: $(STAMP)  ## lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+chaos: $(STAMP)  ## the large kill counts
+	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800
+
+bench: $(STAMP)  ## everything that is measured, as ratios in one run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m benchmarks.run
+
+clean:           ## remove what this file made
+	rm -rf $(VENV) $(DEMO)
