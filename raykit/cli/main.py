@@ -165,10 +165,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str], *, as_json: bool) -> int:
     try:
-        result = root_command().main(args or ["--help"], prog_name="raykit", standalone_mode=False)
-        if result == EXIT_INTERRUPTED:  # typer's word for Ctrl-C
-            raise KeyboardInterrupt
-        return result if isinstance(result, int) else 0
+        # not the command's own main(), which has other ideas about what is printed where
+        root = root_command()
+        with root.make_context("raykit", args or ["--help"]) as context:
+            root.invoke(context)
+        return 0
+    except typer.Exit as end:
+        return end.exit_code
     except RaykitError as error:
         _debug()
         output.print_error(error, as_json=as_json)
@@ -180,12 +183,21 @@ def _run(args: list[str], *, as_json: bool) -> int:
         text = "interrupted by Ctrl-C: what was written before stays written"
         _say("interrupted", text, EXIT_INTERRUPTED, as_json=as_json)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        raise
     except Exception as error:  # noqa: BLE001 - the last resort: people get one line, the traceback goes to a file
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            raise
         _debug()
         _say("unexpected", _unexpected(error), 1, as_json=as_json)
         return 1
+
+
+def _reader_left() -> bool:
+    """Has whoever read our output gone? If not, it was another pipe that broke."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _usage(error: typer.TyperException) -> str:
@@ -196,7 +208,7 @@ def _usage(error: typer.TyperException) -> str:
 
 def _unexpected(error: Exception) -> str:
     """One line about an error that nobody raised on purpose, and where its traceback is."""
-    first = (str(error).splitlines() or [""])[0][:200]
+    first = output.clean((str(error).splitlines() or [""])[0][:200])
     text = f"{type(error).__name__}: {first}" if first else type(error).__name__
     try:
         handle, name = tempfile.mkstemp(prefix="raykit-unexpected-", suffix=".txt")

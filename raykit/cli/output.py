@@ -141,22 +141,22 @@ def error_lines(error: RaykitError) -> Iterator[str]:
         yield f"{error.message}. Nothing was started, nothing was spent."
         yield from _finding_lines(error.findings)
     else:
-        yield f"{_LEADS.get(error.exit_code, error.kind)}: {_clean(error.message)}"
+        yield f"{_LEADS.get(error.exit_code, error.kind)}: {clean(error.message)}"
         if error.field is not None:
             have = _have(error)
             line = f" (line {error.line})" if isinstance(error, PlanError) and error.line is not None else ""
-            yield f"  at     {_clean(error.field)}" + (f" = {have}" if have else "") + line
+            yield f"  at     {clean(error.field)}" + (f" = {have}" if have else "") + line
         yield from _remedy_lines(error, "rule")
     yield f"exit {error.exit_code}"
 
 
 def _finding_lines(findings: Sequence[PlanError]) -> Iterator[str]:
     shown = findings[:MAX_FINDINGS]
-    fields = [_clean(finding.field or "the file") for finding in shown]
+    fields = [clean(finding.field or "the file") for finding in shown]
     width = max(len(field) for field in fields)
     for number, (field, finding) in enumerate(zip(fields, shown, strict=True), 1):
         line = f" (line {finding.line})" if finding.line is not None else ""
-        yield f"{number:>2}  {field:<{width}}  {_clean(finding.message)}{line}"
+        yield f"{number:>2}  {field:<{width}}  {clean(finding.message)}{line}"
         if have := _have(finding):
             yield f"    have   {have}"
         yield from (f"  {text}" for text in _remedy_lines(finding, "want"))
@@ -166,9 +166,9 @@ def _finding_lines(findings: Sequence[PlanError]) -> Iterator[str]:
 
 def _remedy_lines(error: RaykitError, rule: str) -> Iterator[str]:
     if error.rule is not None:
-        yield f"  {rule:<5}  {_clean(error.rule)}"
+        yield f"  {rule:<5}  {clean(error.rule)}"
     if error.remedy is not None:
-        yield f"  pass   {_clean(error.remedy)}"
+        yield f"  pass   {clean(error.remedy)}"
 
 
 def _have(error: RaykitError) -> str:
@@ -189,6 +189,6 @@ def _plain(value: object) -> Any:
         return str(value)
 
 
-def _clean(text: str) -> str:
-    """`text` without anything that a terminal would obey."""
+def clean(text: str) -> str:
+    """`text` on one line, without anything that a terminal would obey."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
