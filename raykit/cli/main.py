@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import select
 import sys
 import tempfile
 import traceback
@@ -22,6 +23,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from raykit.cli import output
 from raykit.errors import RaykitError
+
+STDOUT = 1
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -158,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read the output has gone; nothing may be written to it again, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
         return EXIT_BROKEN_PIPE
     return code
 
@@ -183,7 +186,7 @@ def _run(args: list[str], *, as_json: bool) -> int:
         text = "interrupted by Ctrl-C: what was written before stays written"
         _say("interrupted", text, EXIT_INTERRUPTED, as_json=as_json)
         return EXIT_INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last resort: people get one line, the traceback goes to a file
+    except Exception as error:  # the last resort: people get one line, and the traceback goes to a file
         if isinstance(error, BrokenPipeError) and _reader_left():
             raise
         _debug()
@@ -193,11 +196,9 @@ def _run(args: list[str], *, as_json: bool) -> int:
 
 def _reader_left() -> bool:
     """Has whoever read our output gone? If not, it was another pipe that broke."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    poll = select.poll()
+    poll.register(STDOUT, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _usage(error: typer.TyperException) -> str:
