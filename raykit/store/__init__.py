@@ -36,7 +36,7 @@ def open_store(root: str) -> ObjectStore:
         raise _refused(root, "an s3 URL names a bucket and a prefix, no user, password or port")
     from raykit.store.s3 import S3Store
 
-    return S3Store(parts.netloc, parts.path.strip("/"))
+    return S3Store(parts.netloc, parts.path.removeprefix("/").removesuffix("/"))
 
 
 def _refused(root: str, message: str) -> UnusableRootError:

@@ -1,8 +1,9 @@
 """A store in an S3 bucket: `If-None-Match: *` on every create, and no reply is believed to be lost in vain.
 
-s3fs makes the requests, one at a time: its own retries and botocore's are off, since a retry that nobody sees
-turns a lost reply into a false "already exists". What a reply means is decided by its HTTP status alone (s3fs
-maps one status to different exception classes, by server).
+s3fs makes the requests. Its own retries and botocore's are off, so that each is counted and bounded here;
+aiohttp may still send a request twice on a connection that it had kept open, which turns a lost reply into
+"already exists". What a reply means is decided by its HTTP status alone (s3fs maps one status to different
+exception classes, by server).
 
     reply to a create        what is done
     2xx                      written
@@ -67,6 +68,7 @@ _UPLOADS = 3
 _READ_BYTES = 4 * 1024 * 1024
 
 _MAX_RETRIES = 5
+_PAUSE_S = 0.1
 _RETRY_S = 60.0
 # Without any connection it gives up sooner: a launch has to say so while its user waits.
 _UNREACHED_S = 6.0
@@ -111,7 +113,7 @@ class _Retry:
 
     def again(self, kind: _Kind) -> bool:
         """Pause and say yes, or say no."""
-        pause_s = 0.1 * 2**self._retries * random.uniform(0.5, 1.0)  # noqa: S311
+        pause_s = _PAUSE_S * 2**self._retries * random.uniform(0.5, 1.0)  # noqa: S311
         self._retries += 1
         limit_s = min(self._limit_s, _UNREACHED_S) if kind is _Kind.UNREACHED else self._limit_s
         if self._retries > _MAX_RETRIES or time.monotonic() + pause_s > self._start_s + limit_s:

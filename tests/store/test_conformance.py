@@ -35,13 +35,3 @@ class TestS3StoreOnSeaweedfs(StoreTests):
     @pytest.fixture
     def store(self, seaweedfs: servers.Server, make_s3: Callable[..., S3Store]) -> S3Store:
         return make_s3(seaweedfs.endpoint)
-
-
-class TestS3StoreOnMoto(StoreTests):
-    """The second implementation, from which the proxy of the fault tests cuts replies."""
-
-    many = 100
-
-    @pytest.fixture
-    def store(self, moto: servers.Server, make_s3: Callable[..., S3Store]) -> S3Store:
-        return make_s3(moto.endpoint)
