@@ -151,7 +151,7 @@ def read_plan(path: Path) -> tuple[bytes, Plan]:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)  # load_plan refuses what is longer, unread
     except OSError as error:
-        raise InvalidInput(
+        raise PlanError(
             f"{path} cannot be read: {error.strerror}", field="PLAN", rule="a plan file"
         ) from error
     return data, load_plan(data, where=str(path))
