@@ -214,9 +214,13 @@ class RunMaker:
         for i in range(count):
             self.update += 1
             self._since += self.seconds_per_update
-            self._rows["train"].append(self._row(nonfinite=nonfinite and i == count - 1))
+            self.add(self.row(self.update, nonfinite=nonfinite and i == count - 1))
             if len(self._rows["train"]) >= every:
                 self.flush()
+
+    def add(self, row: Row) -> None:
+        """One row as it is; durable with the next flush."""
+        self._rows["train"].append(row)
 
     def look(self, *, collapsed: bool = False) -> None:
         """Evaluate and monitor at this update."""
@@ -245,7 +249,7 @@ class RunMaker:
         events: list[Record] = []
         for series, rows in self._rows.items():
             if rows:
-                events.append(self._segment(series, rows))
+                events.append(self.segment(series, rows))
                 rows.clear()
         if events:
             self._append(lambda: self._fenced(events))
@@ -296,21 +300,14 @@ class RunMaker:
         self._append(lambda: self._fenced([event]))
         return event
 
-    def slot(self) -> Slot:
-        return Slot(experiment=self.experiment, run=self.run, update=self.update, attempt=self.attempt)
-
-    def curves(self) -> None:
-        self.store.put_derived(layout.curve(self.experiment, self.run, "ratio.png"), b"PNG")
-
-    # --- inside ---------------------------------------------------------------------------------------------
-
-    def _row(self, *, nonfinite: bool) -> Row:
-        first = (self.update - 1) * BATCH
-        value = math.nan if nonfinite else round(0.1 * (0.2 + 0.8 * math.exp(-self.update / 20)), 6)
+    def row(self, update: int, *, nonfinite: bool = False, skipped: bool | None = None) -> Row:
+        """The training row of an update, as this attempt makes it."""
+        first = (update - 1) * BATCH
+        value = math.nan if nonfinite else round(0.1 * (0.2 + 0.8 * math.exp(-update / 20)), 6)
         term = term_row(value=value, weight=1.0, elements=4096, target_ms=0.1)
         return Row(
             attempt=self.attempt,
-            update=self.update,
+            update=update,
             epoch=first // 1258,
             samples=(first, first + BATCH),
             sources={"0": 40, "1": 24},
@@ -321,10 +318,12 @@ class RunMaker:
             grad_norm=None if nonfinite else 1.5,
             clipped=False,
             elapsed_s=round(self._since, 3),
+            skipped=skipped,
             nonfinite=("loss", "recon", "grad_norm") if nonfinite else None,
         )
 
-    def _segment(self, series: Series, rows: Sequence[Record]) -> Segment:
+    def segment(self, series: Series, rows: Sequence[Record]) -> Segment:
+        """Write a segment; the event that would name it."""
         data = b"".join(row.to_bytes() + b"\n" for row in rows)
         first, last = (row.update for row in (rows[0], rows[-1]))  # type: ignore[attr-defined]
         key = layout.segment(self.experiment, self.run, self.attempt, series, first, last)
@@ -338,6 +337,18 @@ class RunMaker:
             sha256=stored.sha256,
             size_bytes=stored.size_bytes,
         )
+
+    def slot(self) -> Slot:
+        return Slot(experiment=self.experiment, run=self.run, update=self.update, attempt=self.attempt)
+
+    def curves(self) -> None:
+        self.store.put_derived(layout.curve(self.experiment, self.run, "ratio.png"), b"PNG")
+
+    def say(self, events: Sequence[Record]) -> None:
+        """Append events without any check, as a faulty writer would."""
+        self._append(lambda: events)
+
+    # --- inside ---------------------------------------------------------------------------------------------
 
     def _bytes(self, what: str, size: int) -> bytes:
         return (f"{what} {self.experiment} {self.run} {self.update} ".encode() * size)[:size]

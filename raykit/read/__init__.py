@@ -1,0 +1,28 @@
+"""Reading a store from Python: what is there, how it goes, and every verified row.
+
+    root = raykit.open("./store")
+    for run in root.runs():
+        print(run.id, run.state, run.health, run.update, run.ratio)
+    table = root.history("digits-vae")          # rows 1 to N, each segment's digest checked before it is parsed
+    table.to_pandas().plot(x="update", y="ratio")
+
+Needs neither ray nor torch, writes nothing, and works while the runs go on.
+"""
+
+from __future__ import annotations
+
+from raykit.read.root import Root, open
+from raykit.read.rows import RowTable
+from raykit.read.view import AttemptView, CommitView, Development, Health, RunView, State
+
+__all__ = [
+    "AttemptView",
+    "CommitView",
+    "Development",
+    "Health",
+    "Root",
+    "RowTable",
+    "RunView",
+    "State",
+    "open",
+]

@@ -1,0 +1,218 @@
+"""The root of a store, as Python programs read it."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable
+from typing import Literal, overload
+
+from raykit.errors import CorruptError, InvalidInput, NotFoundError
+from raykit.ids import safe_name
+from raykit.plan import Lock
+from raykit.read.rows import RowTable
+from raykit.read.view import RunView, selection, view_run
+from raykit.records import Commit, EvaluationRow, MonitorRow, Row, RunRecord, Series
+from raykit.store import layout, open_store
+from raykit.store.base import ObjectStore
+from raykit.store.log import RunLog
+from raykit.store.place import alive
+
+AnyTable = RowTable[Row] | RowTable[EvaluationRow] | RowTable[MonitorRow]
+
+
+def open(root: str | ObjectStore, *, clock: Callable[[], float] = time.time) -> Root:
+    """Open the store at a path or `s3://bucket/prefix` for reading. Nothing is read yet.
+
+    Raises:
+        UnusableRootError: `root` is neither a path nor an S3 URL.
+    """
+    return Root(open_store(root) if isinstance(root, str) else root, clock)
+
+
+class Root:
+    """Everything under one root. Each call reads the store anew."""
+
+    def __init__(self, store: ObjectStore, clock: Callable[[], float]) -> None:
+        self.store = store
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"raykit.open({self.store.url!r})"
+
+    def experiments(self) -> list[str]:
+        """The names of all experiments.
+
+        Raises:
+            StoreUnavailableError: the store did not answer.
+        """
+        known = (layout.known(listed.key) for listed in self.store.list(layout.experiments()))
+        return sorted({found.parts["experiment"] for found in known if found is not None})
+
+    def runs(self, experiment: str | None = None) -> list[RunView]:
+        """Every run, or those of one experiment. A run that cannot be read is there too, as `corrupt`.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+            StoreUnavailableError: the store did not answer.
+        """
+        names = self._run_names(experiment)
+        if experiment is not None and not names:
+            raise self._unknown(experiment)
+        return [self._view_or_corrupt(*name) for name in names]
+
+    def run(self, name: str) -> RunView:
+        """One run, by `experiment/run`, or by `experiment` where it has only one.
+
+        Raises:
+            NotFoundError: there is no such run.
+            InvalidInput: the experiment has several runs.
+            CorruptError: its log or its history cannot be read.
+            StoreUnavailableError: the store did not answer.
+        """
+        return self._view(*self.resolve(name))
+
+    @overload
+    def history(self, run: str | RunView, series: Literal["train"] = "train") -> RowTable[Row]: ...
+    @overload
+    def history(self, run: str | RunView, series: Literal["development"]) -> RowTable[EvaluationRow]: ...
+    @overload
+    def history(self, run: str | RunView, series: Literal["monitor"]) -> RowTable[MonitorRow]: ...
+    @overload
+    def history(self, run: str | RunView, series: Series) -> AnyTable: ...
+
+    def history(self, run: str | RunView, series: Series = "train") -> AnyTable:
+        """The rows of one series of a run: `train`, `development` or `monitor`.
+
+        Raises:
+            NotFoundError: there is no such run.
+            InvalidInput: the experiment has several runs, or there is no such series.
+            CorruptError: the log cannot be read, or the history has a gap or an overlap.
+            StoreUnavailableError: the store did not answer.
+        """
+        experiment, name = self.resolve(run) if isinstance(run, str) else (run.experiment, run.run)
+        events = self._log(experiment, name).state.events
+        match series:
+            case "train":
+                return RowTable(self.store, events, "train", Row)
+            case "development":
+                return RowTable(self.store, events, "development", EvaluationRow)
+            case "monitor":
+                return RowTable(self.store, events, "monitor", MonitorRow)
+        raise InvalidInput(
+            f"there is no series {series!r}", field="series", rule="train, development or monitor"
+        )
+
+    def selected(self, run: RunView) -> Commit | None:
+        """The checkpoint that the plan's rule selects so far; None without a rule or an evaluated checkpoint.
+
+        Raises:
+            CorruptError: the development history cannot be read.
+            StoreUnavailableError: the store did not answer.
+        """
+        chosen = selection(run.lock)
+        if chosen is None:
+            return None
+        mode, metric = chosen
+        values = {row.update: row.metrics.get(metric) for row in self.history(run, "development")}
+        commits = [view.commit for view in run.commits if view.counts]
+        scored = [(value, commit) for commit in commits if (value := values.get(commit.update)) is not None]
+        if not scored:
+            return None
+        best = (min if mode == "min" else max)(value for value, _ in scored)
+        return next(commit for value, commit in scored if value == best)
+
+    def resolve(self, name: str) -> tuple[str, str]:
+        """The experiment and the run that `name` means.
+
+        Raises:
+            UnsafeNameError: it cannot be a name.
+            NotFoundError: there is no such run.
+            InvalidInput: the experiment has several runs.
+            StoreUnavailableError: the store did not answer.
+        """
+        experiment, slash, run = name.partition("/")
+        found = [found for _, found in self._run_names(safe_name(experiment))]
+        if slash and run in found:
+            return experiment, run
+        if slash or not found:
+            raise self._unknown(name)
+        if len(found) > 1:
+            raise InvalidInput(
+                f"{experiment} has {len(found)} runs",
+                field="RUN",
+                value=name,
+                rule="one of " + ", ".join(f"{experiment}/{run}" for run in found[:10]),
+            )
+        return experiment, found[0]
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _run_names(self, experiment: str | None) -> list[tuple[str, str]]:
+        prefix = layout.experiments() if experiment is None else layout.runs(experiment)
+        known = (layout.known(listed.key) for listed in self.store.list(prefix))
+        return sorted(
+            {
+                (found.parts["experiment"], found.parts["run"])
+                for found in known
+                if found and "run" in found.parts
+            }
+        )
+
+    def _unknown(self, name: str) -> NotFoundError:
+        names = [f"{experiment}/{run}" for experiment, run in self._run_names(None)]
+        known = sorted({*names, *(name.partition("/")[0] for name in names)})
+        close = difflib.get_close_matches(name, known, n=1)
+        return NotFoundError(
+            f"there is no run {name} in {self.store.url}",
+            field="RUN",
+            value=name,
+            rule=f"did you mean {close[0]}?" if close else None,
+            remedy="raykit ls" if names else "raykit launch PLAN",
+        )
+
+    def _log(self, experiment: str, run: str) -> RunLog:
+        log = RunLog(self.store, experiment, run, by="reader")
+        log.refresh()
+        return log
+
+    def _view(self, experiment: str, run: str) -> RunView:
+        log = self._log(experiment, run)
+        found = log.state
+        owner = found.launched if found.released is None else None
+        return view_run(
+            self.store,
+            experiment,
+            run,
+            log.entries,
+            found,
+            lock=self._lock(
+                experiment, found.attempt.plan if found.attempt else self._planned(experiment, run)
+            ),
+            now=self._clock(),
+            alive=alive(owner.place) if owner else None,
+        )
+
+    def _view_or_corrupt(self, experiment: str, run: str) -> RunView:
+        try:
+            return self._view(experiment, run)
+        except CorruptError as error:
+            return RunView(experiment=experiment, run=run, state="corrupt", detail=error.message)
+
+    def _planned(self, experiment: str, run: str) -> str | None:
+        key = layout.run_record(experiment, run)
+        try:
+            return RunRecord.from_bytes(self.store.get(key), key).plan
+        except NotFoundError:
+            return None
+
+    def _lock(self, experiment: str, plan: str | None) -> Lock | None:
+        """The lock of a plan, for figures; a run whose lock is gone can still be looked at."""
+        if plan is None:
+            return None
+        key = layout.plan(experiment, plan, "plan.lock")
+        try:
+            lock = Lock.from_bytes(self.store.get(key), key)
+        except (NotFoundError, CorruptError):
+            return None
+        return lock if lock.digest == plan else None
