@@ -1,0 +1,73 @@
+"""The environment variables of a session: what Ray's processes and the launch process run with."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import psutil
+
+from raykit.fleet.session.folder import SessionFolder
+from raykit.fleet.session.ports import Ports
+
+LOOPBACK: Final = "127.0.0.1"
+
+_NOT_OURS: Final = (
+    "RAY_ADDRESS",  # another cluster
+    "RAY_AUTH_TOKEN",  # would win over our token file
+    "RAY_REDIS_ADDRESS",  # would move the state of this cluster out of this machine
+    "RAY_NAMESPACE",
+    "RAY_LOG_TO_STDERR",  # would send every log to the terminal
+    "RAY_OVERRIDE_DASHBOARD_URL",
+)
+
+
+def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]:
+    """The settings of one session; None means that the variable is not set."""
+    loopback = _loopback_interface()
+    settings: dict[str, str | None] = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(place.token_path),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray's mode for desktops: a node keeps 127.0.0.1 as its address. Jobs need it as well as we do, or
+        # their drivers look for the cluster on the address of a network card.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_TRAIN_V2_ENABLED": "1",
+        "RAY_TMPDIR": str(place.tmp),
+        "TMPDIR": str(place.tmp),
+        "AUTOSCALER_METRIC_PORT": str(ports.of("autoscaler_metrics")),
+        "DASHBOARD_METRIC_PORT": str(ports.of("dashboard_metrics")),
+        # Process groups of torch take the address of a network card unless they are told otherwise.
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+    }
+    return settings | dict.fromkeys(_NOT_OURS)
+
+
+@contextmanager
+def changed(settings: Mapping[str, str | None]) -> Iterator[None]:
+    """Run the body with these environment variables, then put back what was there."""
+    before = {name: os.environ.get(name) for name in settings}
+    _apply(settings)
+    try:
+        yield
+    finally:
+        _apply(before)
+
+
+def _apply(settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _loopback_interface() -> str:
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(it.family == socket.AF_INET and it.address == LOOPBACK for it in addresses):
+            return str(name)
+    return "lo"

@@ -1,0 +1,331 @@
+"""A private Ray on this machine, for one launch: token, own folder, own ports, loopback only.
+
+Ray is started in this process, so that its trainers and jobs run beside the launch loop. What Ray 2.60 does
+otherwise by default, and how it is kept on loopback, is in docs/adr/0007-loopback-override.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import ray
+from ray._private import parameter, ray_constants, services
+from ray._raylet import AuthenticationTokenLoader, Config
+
+from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError
+from raykit.fleet.session.environment import LOOPBACK, changed, ray_environment
+from raykit.fleet.session.folder import SessionFolder, create, locked, make_parent
+from raykit.fleet.session.leftovers import end_leftovers
+from raykit.fleet.session.ports import SERVICES, PortClaim, Ports, claim_ports
+from raykit.fleet.session.probe import check_cluster
+from raykit.fleet.session.processes import MARK, ProcessId, end_all, identify, of_session, started_here
+from raykit.fleet.session.sockets import Listener, listeners, require_loopback
+
+NAMESPACE: Final = "raykit"
+"""The Ray namespace of everything that raykit names."""
+
+TESTED_RAY: Final = "2.60"
+
+_OBJECT_STORE_BYTES: Final = 150 * 2**20
+_LISTEN_TIMEOUT_S: Final = 30.0
+_METRICS_TIMEOUT_S: Final = 5.0
+_SHUTDOWN_TIMEOUT_S: Final = 12.0
+_GRACE_S: Final = 3.0
+_RECORD_EVERY_S: Final = 0.5
+_POLL_S: Final = 0.1
+
+_METRICS: Final = ("autoscaler_metrics", "dashboard_metrics")
+"""Services that come last, and never without prometheus_client."""
+
+
+class LocalRay:
+    """A running local Ray. `start_local` makes one; close it, or use it as a context manager."""
+
+    def __init__(self, place: SessionFolder, claim: PortClaim) -> None:
+        self._place = place
+        self._claim = claim
+        self._recorded: set[ProcessId] = set()
+        self._environment = ExitStack()
+        self._closed = False
+
+    @property
+    def session(self) -> str:
+        """The id of this session."""
+        return self._place.session
+
+    @property
+    def folder(self) -> Path:
+        """Its private folder; gone after `close`."""
+        return self._place.path
+
+    @property
+    def token_path(self) -> Path:
+        """The file with the token, which the dashboard asks for too."""
+        return self._place.token_path
+
+    @property
+    def ports(self) -> Ports:
+        """The ports that it claimed."""
+        return self._claim.ports
+
+    @property
+    def address(self) -> str:
+        """What `ray.init(address=...)` takes in another process of this session."""
+        return f"{LOOPBACK}:{self.ports.of('gcs')}"
+
+    @property
+    def dashboard_url(self) -> str:
+        """Where the dashboard and the Jobs API answer."""
+        return f"http://{LOOPBACK}:{self.ports.of('dashboard')}"
+
+    def processes(self) -> set[ProcessId]:
+        """What this session has started and still runs."""
+        return started_here(self.session)
+
+    def check_loopback(self) -> list[Listener]:
+        """Every socket that the session listens on, once all are seen to be on loopback.
+
+        Raises:
+            InsecureClusterError: one can be reached from another machine.
+        """
+        found = self._listeners()
+        require_loopback(found)
+        return found
+
+    def close(self) -> None:
+        """End all that the session started, put the environment back, and remove the folder. Twice is fine.
+
+        Raises:
+            DeadlineError: a process still runs after SIGKILL; the message names it, and the folder stays.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        try:
+            self._recorded |= self.processes()
+            _shut_down_ray()
+            ended = end_all(self.session, self._remaining, grace_s=_GRACE_S)
+        finally:
+            self._environment.close()
+            self._claim.release()
+        left = [f"{process.name} (pid {process.pid})" for process in ended if process.how == "still running"]
+        if left:
+            raise DeadlineError(f"still running after SIGKILL: {', '.join(left)}", remedy="raykit doctor")
+        self._place.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, *, cpus: int, resources: Mapping[str, float]) -> None:
+        atexit.register(self.close)
+        self._environment.enter_context(changed(ray_environment(self._place, self.ports)))
+        self._environment.callback(_forget_token)
+        _read_token_again()
+        with (
+            self._recording(),
+            changed({MARK: self.session}),
+            _sigterm_kept(),
+            _private_ray(self._place, self.ports),
+        ):
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                resources=dict(resources),
+                object_store_memory=_OBJECT_STORE_BYTES,
+                include_dashboard=True,
+                dashboard_host=LOOPBACK,
+                dashboard_port=self.ports.of("dashboard"),
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address=LOOPBACK,
+                _temp_dir=str(self._place.ray),
+                _metrics_export_port=self.ports.of("metrics_export"),
+            )
+        self._wait_for_services()
+        self.check_loopback()
+        check_cluster(self.dashboard_url, self.token_path.read_text())
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Record each process as it appears: a launch that dies within the body leaves no unknown one."""
+        done = threading.Event()
+
+        def record_until_done() -> None:
+            while not done.wait(_RECORD_EVERY_S):
+                self._record()
+
+        thread = threading.Thread(target=record_until_done, name="raykit-session-record", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            self._record()
+
+    def _record(self) -> None:
+        for process in self.processes() - self._recorded:
+            self._place.append(process)
+            self._recorded.add(process)
+
+    def _remaining(self) -> set[ProcessId]:
+        return of_session(self.session, self._place.path, self._recorded)
+
+    def _listeners(self) -> list[Listener]:
+        me = identify(os.getpid())
+        mine = listeners([me]) if me else []
+        ports = range(self.ports.first, self.ports.first + self.ports.count)
+        # This process may serve other things, which are not Ray's.
+        return listeners(self.processes()) + [it for it in mine if it.port in ports]
+
+    def _wait_for_services(self) -> None:
+        needed = [service for service in SERVICES if service not in _METRICS]
+        missing = self._wait_for(needed, _LISTEN_TIMEOUT_S)
+        if missing:
+            raise DeadlineError(f"Ray does not serve {', '.join(missing)} after {_LISTEN_TIMEOUT_S:g} s")
+        self._wait_for(list(_METRICS), _METRICS_TIMEOUT_S)
+
+    def _wait_for(self, services: list[str], timeout_s: float) -> list[str]:
+        """Those of `services` that nobody serves when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            missing = [service for service in services if not _answers(self.ports.of(service))]
+            if not missing or time.monotonic() >= deadline:
+                return missing
+            time.sleep(_POLL_S)
+
+
+def start_local(*, cpus: int, resources: Mapping[str, float], folder: Path | None = None) -> LocalRay:
+    """Start a private Ray in this process, after ending what dead launches have left on this machine.
+
+    `folder` is where its private folder goes, by default the temporary folder. Call it from the main thread:
+    the kernel ends Ray's processes together with the thread that started them.
+
+    Raises:
+        InvalidInput: this process already uses a Ray, this is not the main thread, the folder cannot be used,
+            or no ports are free.
+        InsecureClusterError: the folder is not private, or Ray listens beyond loopback or without a token.
+        DeadlineError: a service of Ray did not come up in time, or another raykit holds the folder.
+        RaykitError: Ray did not start.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise InvalidInput("a local Ray has to be started from the main thread")
+    if ray.is_initialized():
+        raise InvalidInput("this process already uses a Ray", remedy="ray.shutdown()")
+    end_leftovers(folder)
+    parent = make_parent(folder)
+    claim = claim_ports(cpus=cpus)
+    try:
+        with locked(parent):
+            place = create(parent, claim.ports, ray_version=ray.__version__)
+    except BaseException:
+        claim.release()
+        raise
+    local = LocalRay(place, claim)
+    try:
+        local._start(cpus=cpus, resources=resources)
+    except RaykitError:
+        local.close()
+        raise
+    except Exception as error:  # Ray raises anything here, Exception itself included
+        local.close()
+        raise RaykitError(f"Ray did not start: {str(error).strip()[-2000:]}") from error
+    except BaseException:
+        local.close()
+        raise
+    return local
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
+    """Let `ray.init` keep 127.0.0.1 and take our ports, for neither of which it has arguments.
+
+    Raises:
+        InsecureClusterError: this Ray would bind other addresses; refused before it opens a socket.
+    """
+    params = functools.partial(
+        parameter.RayParams,
+        gcs_server_port=ports.of("gcs"),
+        node_manager_port=ports.of("node_manager"),
+        object_manager_port=ports.of("object_manager"),
+        metrics_agent_port=ports.of("agent_grpc"),
+        dashboard_agent_listen_port=ports.of("agent_http"),
+        runtime_env_agent_port=ports.of("runtime_env_agent"),
+        min_worker_port=ports.workers.start,
+        max_worker_port=ports.workers.stop - 1,
+        # Short and without a time: the paths of Ray's sockets have to fit into 107 bytes.
+        session_name=f"session_{place.session}",
+    )
+    # `ray_environment` does the first for Ray's processes; this one may have imported ray before.
+    with _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False), _replaced(parameter, "RayParams", params):
+        if services.resolve_ip_for_localhost(LOOPBACK) != LOOPBACK:
+            raise InsecureClusterError(
+                f"Ray {ray.__version__} would listen beyond this machine",
+                rule=f"tested with Ray {TESTED_RAY}",
+            )
+        yield
+
+
+@contextmanager
+def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Put the SIGTERM handler back that `ray.init` replaces by one that aborts the process."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _read_token_again() -> None:
+    # Ray reads mode and token once per process. Mode first: a thread of an earlier session that still drains
+    # would otherwise abort the process when its token file is gone.
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+_forget_token = _read_token_again
+
+
+def _shut_down_ray() -> None:
+    """`ray.shutdown`, which waits for a head that may be dead or stopped, within a bound."""
+    thread = threading.Thread(target=ray.shutdown, name="raykit-session-shutdown", daemon=True)
+    thread.start()
+    thread.join(_SHUTDOWN_TIMEOUT_S)

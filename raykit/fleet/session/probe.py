@@ -1,0 +1,79 @@
+"""Does a cluster ask for its token? Asked from outside, the way a stranger would."""
+
+from __future__ import annotations
+
+import http.client
+import secrets
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput
+
+_JOBS: Final = "/api/jobs/"
+_TIMEOUT_S: Final = 10.0
+_SCHEMES: Final = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+
+
+def check_cluster(address: str, token: str) -> None:
+    """Refuse a cluster whose Jobs API answers without `token`, or with any other.
+
+    `address` is that of the dashboard, `http://host:port`. The token itself is sent last, to a server that
+    has just refused a wrong one.
+
+    Raises:
+        InsecureClusterError: the Jobs API does not answer 401 without a token and 403 to a wrong one.
+        InvalidInput: no such address, nobody answers there, or the cluster does not accept `token`.
+        DeadlineError: no answer within ten seconds.
+    """
+    server = _server(address)
+    without = _status(server, None)
+    if without != 401:
+        raise _insecure(address, f"answered {without} without a token", "401 without a token")
+    wrong = _status(server, secrets.token_hex(32))
+    if wrong != 403:
+        raise _insecure(address, f"answered {wrong} to a wrong token", "403 to a wrong token")
+    right = _status(server, token)
+    if right != 200:
+        raise InvalidInput(
+            f"the cluster at {address} answered {right} to this token",
+            rule="200 to the cluster's own token",
+            remedy="set RAY_AUTH_TOKEN_PATH to the token file of that cluster",
+        )
+
+
+def _insecure(address: str, what: str, rule: str) -> InsecureClusterError:
+    return InsecureClusterError(
+        f"the Jobs API at {address} {what}: anyone who reaches it can run commands there",
+        rule=rule,
+        remedy="start that cluster with RAY_AUTH_MODE=token",
+    )
+
+
+def _server(address: str) -> SplitResult:
+    try:
+        server = urlsplit(address)
+        usable = server.scheme in _SCHEMES and server.hostname and server.port != 0 and not server.username
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable:
+        # The address is not repeated: it may hold a password.
+        raise InvalidInput(
+            "the cluster's address is not usable", field="address", rule="http://HOST:PORT, no user"
+        )
+    return server
+
+
+def _status(server: SplitResult, token: str | None) -> int:
+    # http.client follows no redirect and no proxy, so the token reaches this host or nobody.
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    connection = _SCHEMES[server.scheme](server.hostname or "", server.port, timeout=_TIMEOUT_S)
+    where = f"{server.scheme}://{server.netloc}"
+    try:
+        connection.request("GET", server.path.rstrip("/") + _JOBS, headers=headers)
+        return int(connection.getresponse().status)
+    except TimeoutError as error:
+        raise DeadlineError(f"the cluster at {where} did not answer within {_TIMEOUT_S:g} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise InvalidInput(f"no Ray dashboard answers at {where}: {error}", field="address") from error
+    finally:
+        connection.close()
