@@ -215,3 +215,23 @@ def test_a_hundred_updates_beat_the_mean_image_and_repeat_to_the_bit(
     again, repeated = train(recipe, params, images, 100)
     assert repeated == losses
     assert ratio(recipe, again, development) == trained
+
+
+def test_the_recipe_in_the_documentation_is_complete_and_learns(tmp_path: Path) -> None:
+    text = (FOLDER.parents[1] / "docs" / "RECIPES.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    (tmp_path / "documented.py").write_text(code)
+    recipe = load_recipe("documented:Lines", tmp_path)
+    params = check_params(recipe, {"width": 8})
+    points = recipe.dataset(None, params)
+    assert describe_dataset(points).rows == 400
+    batch = torch.utils.data.default_collate([points[index] for index in range(400)])
+    rng.seed(1)
+    model = recipe.model(params)
+    optimizer = recipe.optimizer(model, params)
+    for _ in range(300):
+        optimizer.zero_grad()
+        term = recipe.losses(model, batch)["fit"]
+        term.value.backward()
+        optimizer.step()
+    assert term.value.item() / float(term.scale()) < 0.1
