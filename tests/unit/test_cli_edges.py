@@ -159,8 +159,8 @@ def _all_errors(root: type[RaykitError]) -> Iterator[type[RaykitError]]:
 
 
 @pytest.fixture
-def raising(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """`raykit probe` raises what is put into the box."""
+def raising(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """`raykit probe` raises what is put into the box; tracebacks go to `tmp_path`."""
     box: list[BaseException] = []
 
     def probe(json: bool = False) -> None:
@@ -171,6 +171,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setitem(sys.modules, "probe_command", module)
     monkeypatch.setattr(cli, "COMMANDS", {"probe": Entry("probe_command:probe", "A probe.")})
     monkeypatch.delenv("RAYKIT_DEBUG", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield box.append
 
 
@@ -211,9 +212,8 @@ def test_an_error_as_json(kind: type[RaykitError], raising: Any, capsys: pytest.
 
 
 def test_the_unexpected_is_one_line_and_a_private_file(
-    raising: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    raising: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     raising(ZeroDivisionError("one\ntwo"))
     assert main(["probe"]) == 1
     out, err = capsys.readouterr()
