@@ -1,6 +1,6 @@
 # The one front door. `make demo` and `make test` work on a fresh machine with Python 3.11 and make.
 
-PYTHON ?= python3.11
+PYTHON ?= $(firstword $(shell command -v python3.11) $(shell command -v python3))
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
@@ -13,7 +13,7 @@ help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
 $(STAMP): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "raykit needs Python 3.11 or newer: make PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "raykit needs Python 3.11 or newer: make PYTHON=..." >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@

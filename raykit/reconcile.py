@@ -204,6 +204,8 @@ class Policy:
     """The parts of a plan that the launch loop acts on."""
 
     curves_every: int
+    attempts: int = 1
+    """How often one launch may start its gang, restarts of Ray Train included."""
     beat_s: float = 20.0
     lease_s: float = 60.0
 
@@ -282,10 +284,18 @@ def reconcile(policy: Policy, state: RunState, seen: Seen, now: float) -> tuple[
     if seen.training == "not-started":
         actions.append(Leave() if seen.signal else StartTraining())
     elif seen.training == "returned":
-        actions.append(Leave())
+        actions.append(StartTraining() if _goes_on(policy, state, seen) else Leave())
     elif now - state.heard_at >= policy.beat_s:
         actions.append(SendBeat())
     return tuple(actions)
+
+
+def _goes_on(policy: Policy, state: RunState, seen: Seen) -> bool:
+    """Did training return without an end of its own (its controller died, say), with attempts left?"""
+    newest = state.attempt
+    if seen.signal or newest is None or newest.launch != seen.launch or newest.attempt in state.ends:
+        return False
+    return sum(attempt.launch == seen.launch for attempt in state.attempts) < policy.attempts
 
 
 def _before_start(state: RunState, seen: Seen, now: float) -> Action:

@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from types import FrameType
 
+from ray._private import worker as ray_worker
+
 from raykit import reconcile as brain
 from raykit.data.members import Membership, compare
 from raykit.data.members import load as load_members
@@ -282,7 +284,7 @@ def _seen(state: brain.RunState, task: Task) -> brain.Seen:
 
 
 def _policy(plan: Plan) -> brain.Policy:
-    return brain.Policy(curves_every=plan.run.curves.every)
+    return brain.Policy(curves_every=plan.run.curves.every, attempts=plan.run.attempts)
 
 
 def _refuse_held(state: brain.RunState, task: Task) -> brain.TakeRun:
@@ -397,6 +399,8 @@ class _Launch:
             self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
         self._say("starting a private Ray on this machine")
         self._ray = start_local(cpus=self._site.plan.run.workers + SPARE_CPUS, resources={})
+        # Ray prints what happens to its workers on this process's stdout, where the result belongs.
+        ray_worker._worker_logs_enabled = False
         self._say(f"dashboard {self._ray.dashboard_url}")
 
     def _pause(self) -> None:
@@ -439,19 +443,30 @@ class _Launch:
         return False
 
     def _start_training(self) -> None:
+        """Start the gang; again, with what is left of the attempts, if its controller died."""
         from raykit.train.runner import fit
 
-        ray = self._ray
+        ray, plan, launch = self._ray, self._site.plan, self._task.launch
         assert ray is not None
+        used = sum(attempt.launch == launch for attempt in brain.fold(self._log.entries).attempts)
+        if used:
+            self._say(f"training came back without an end ({self._why()}); starting attempt {used + 1} of this launch")
+        training = self._training = _Training()
 
         def work() -> None:
             try:
-                fit(self._task, self._site.plan, storage=ray.folder / "train", name=self._task.launch)
+                fit(
+                    self._task,
+                    plan,
+                    storage=ray.folder / "train",
+                    name=f"{launch}-{used}",
+                    restarts=plan.run.attempts - used - 1,
+                )
             except BaseException as error:  # noqa: BLE001 - it belongs to the loop, which records it
-                self._training.error = error
+                training.error = error
 
-        self._training.thread = threading.Thread(target=work, name="raykit-fit", daemon=True)
-        self._training.thread.start()
+        training.thread = threading.Thread(target=work, name="raykit-fit", daemon=True)
+        training.thread.start()
 
     def _append(self, event: Record) -> None:
         def decide(entries: Sequence[RunEntry]) -> list[Record]:
@@ -483,7 +498,7 @@ class _Launch:
 
     def _why(self) -> str | None:
         error = self._training.error
-        return None if error is None else f"{type(error).__name__}: {str(error)[:2000]}"
+        return None if error is None else f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
 
     # --- curves ---------------------------------------------------------------------------------------------
 

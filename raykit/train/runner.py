@@ -23,10 +23,11 @@ from raykit.train.inputs import Task
 from raykit.train.worker import work
 
 
-def fit(task: Task, plan: Plan, *, storage: Path, name: str) -> None:
+def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> None:
     """Run the gang to its end, restarts included. Blocks; how the run ended is in the run's log.
 
-    `storage` is a private folder for Ray Train's own notes, `name` new for every call.
+    `storage` is a private folder for Ray Train's own notes, `name` new for every call; workers are started again
+    at most `restarts` times.
 
     Raises:
         ray.train.TrainingFailedError: workers or the controller failed more often than the plan allows.
@@ -45,9 +46,9 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str) -> None:
             name=name,
             storage_path=str(storage),
             failure_config=FailureConfig(
-                max_failures=plan.run.attempts - 1,
-                max_preemption_failures=plan.run.attempts - 1,
-                controller_failure_limit=plan.run.attempts - 1,
+                max_failures=restarts,
+                max_preemption_failures=restarts,
+                controller_failure_limit=restarts,
             ),
         ),
     )

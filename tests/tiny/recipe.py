@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,7 @@ class Tiny:
     def losses(self, model, batch):
         x, y = batch
         self.seen += model.training
+        time.sleep(float(os.environ.get("TINY_SLOW_S", "0")) * model.training)  # long enough to be killed in
         die_at = os.environ.get("TINY_DIE_AT")
         if die_at and model.training:
             self.passes += 1

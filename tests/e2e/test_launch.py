@@ -1,0 +1,110 @@
+"""`raykit launch` on a real local Ray: one kill of each kind, and what people do to it from outside.
+
+covers RAY-01 RAY-06 RAY-20, I4 I5 I9 I10 I11, F12 F23 F24, CKPT-05 CKPT-07
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from plainrun import final_digest, rows_bits
+from raylaunch import Store, kill, raykit
+
+from raykit.store.local import LocalStore
+from raykit.testing.invariants import check_invariants
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+SLOW = {"TINY_SLOW_S": "0.05"}
+
+
+def same_run(store: Store, undisturbed) -> None:
+    """Complete, equal to the undisturbed run to the bit, and in order."""
+    assert store.state().completed
+    assert final_digest(store.task) == undisturbed.digest
+    assert rows_bits(store.task) == undisturbed.rows
+    check_invariants(LocalStore(store.root))
+
+
+def listing(root: Path) -> dict[str, tuple[int, int]]:
+    """Every file of a store with its size and time of change."""
+    return {
+        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_killed_worker_and_a_killed_controller(tmp_path: Path, undisturbed) -> None:
+    store = Store(tmp_path / "store")
+    launch = raykit("launch", str(undisturbed.plan), root=store.root, environment=SLOW)
+    state = store.wait("the first rows", lambda s: s.rows >= 12, launch.process)
+    kill(state.attempt.place.pid)
+    store.wait("a second attempt", lambda s: len(s.attempts) == 2 and s.rows >= 30, launch.process)
+    kill(launch.descendant("TrainController"))
+    code, out, err = launch.end()
+    assert code == 0, (out, err)
+    assert [attempt.attempt for attempt in store.state().attempts] == [1, 2, 3]
+    assert [end.reason for end in store.state().ends.values()] == ["killed", "killed", "completed"]
+    assert all(a.resume.exactness == "exact" for a in store.state().attempts[1:])
+    same_run(store, undisturbed)
+
+
+def test_a_day_in_the_life_of_a_run(tmp_path: Path, undisturbed) -> None:
+    """Held while it runs, killed, gone on with, told to stop, gone on with by name, and then left alone."""
+    store = Store(tmp_path / "store")
+    plan = str(undisturbed.plan)
+    first = raykit("launch", plan, root=store.root, environment=SLOW)
+    store.wait("the first rows", lambda s: s.rows >= 12, first.process)
+
+    code, out, err = raykit("launch", plan, root=store.root).end()
+    assert (code, out) == (3, "")
+    assert f"process {first.process.pid}" in err and "Traceback" not in err
+
+    first.signal(signal.SIGKILL)
+    first.end()
+    second = raykit("launch", plan, root=store.root, environment=SLOW)
+    store.wait("a second attempt", lambda s: len(s.attempts) == 2 and s.rows >= 40, second.process)
+    second.signal(signal.SIGTERM)
+    code, out, err = second.end()
+    assert code == 4, (out, err)
+    assert "resume from update" in err
+    ended = store.state().ended
+    assert ended.reason == "paused" and ended.update == store.state().committed == store.state().rows
+
+    code, out, err = raykit("resume", "tiny", root=store.root).end()
+    assert code == 0, (out, err)
+    same_run(store, undisturbed)
+    assert not [p for p in psutil.process_iter(["environ"]) if "RAYKIT_ROOT" in (p.info["environ"] or {})
+                and p.info["environ"]["RAYKIT_ROOT"] == str(store.root)], "a process was left behind"
+
+    before = listing(store.root)
+    code, out, err = raykit("launch", plan, root=store.root).end()
+    assert code == 0 and "already complete" in out
+    assert listing(store.root) == before
+
+
+def test_a_launch_that_wakes_up_late_changes_nothing(tmp_path: Path, undisturbed) -> None:
+    store = Store(tmp_path / "store")
+    old = raykit("launch", str(undisturbed.plan), root=store.root, environment=SLOW)
+    store.wait("the first rows", lambda s: s.rows >= 12, old.process)
+    asleep = [psutil.Process(old.process.pid), *psutil.Process(old.process.pid).children(recursive=True)]
+    for process in asleep:
+        os.kill(process.pid, signal.SIGSTOP)
+    try:
+        code, out, err = raykit("launch", str(undisturbed.plan), root=store.root).end()
+        assert code == 0, (out, err)
+        named = {event.key for event in store.state().events if hasattr(event, "key") and "/" in event.key}
+        before = {key: LocalStore(store.root).get(key) for key in named}
+    finally:
+        for process in asleep:
+            os.kill(process.pid, signal.SIGCONT)
+    code, out, err = old.end()
+    assert code == 5, (out, err)
+    assert "Traceback" not in err
+    assert {key: LocalStore(store.root).get(key) for key in named} == before
+    same_run(store, undisturbed)
