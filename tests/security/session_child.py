@@ -10,8 +10,11 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from ray._raylet import get_authentication_mode
 
 from raykit.errors import InsecureClusterError
 from raykit.fleet.session import LocalRay, start_local
@@ -42,7 +45,11 @@ def main(folder: Path) -> None:
                 for name in environment.keys() | os.environ
                 if environment.get(name) != os.environ.get(name)
             }
-            say(changed=sorted(changed))
+            say(
+                changed=sorted(changed),
+                token_asked=bool(get_authentication_mode()),
+                tmp=tempfile.gettempdir(),
+            )
         if line == "start again\n":
             local = start_local(cpus=1, resources={}, folder=folder)
             say(**described(local))

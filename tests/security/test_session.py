@@ -169,8 +169,15 @@ def test_two_launches_at_once_do_not_collide(pair: tuple[Launch, Launch], launch
         assert ports <= set(range(launch.ports.first, launch.ports.first + launch.ports.count))
         assert ports.isdisjoint(range(10002, 20000))
         assert launch.said["keeps_sigterm"]
-    states = {it.session: it.state for it in describe_sessions(launches.base)}
-    assert states == {first.said["session"]: "alive", second.said["session"]: "alive"}
+    described = {it.session: it for it in describe_sessions(launches.base)}
+    assert set(described) == {first.said["session"], second.said["session"]}
+    for launch in pair:
+        found = described[launch.said["session"]]
+        assert found.state == "alive"
+        assert found.launch == identify(launch.process.pid)
+        assert set(found.processes) == launch.processes()
+        assert found.dashboard_url == launch.said["dashboard_url"]
+        assert str(found.token_path) == launch.said["token_path"]
 
 
 def test_the_jobs_api_asks_for_the_token(one: Launch) -> None:
@@ -225,8 +232,8 @@ def test_a_cluster_without_a_token_is_refused(launches: Launches) -> None:
             check_cluster(f"http://127.0.0.1:{port}", secrets.token_hex(32))
         assert refused.value.exit_code == 7
     finally:
-        bare.terminate()
-        bare.wait(timeout=30)
+        bare.kill()  # SIGTERM would let it drain for half a minute
+        bare.wait()
         end_all("bare", lambda: of_session("bare", folder, []), grace_s=1)
         claim.release()
 
@@ -428,8 +435,11 @@ def test_close_leaves_nothing(one: Launch, launches: Launches) -> None:
     # covers I9
     started = one.processes()
     begun = time.monotonic()
+    answer = one.ask("close")
     # What Ray itself sets in the process that uses it, and leaves.
-    assert set(one.ask("close")["changed"]) <= {"PYTHONBREAKPOINT", "RAY_CLIENT_MODE"}
+    assert set(answer["changed"]) <= {"PYTHONBREAKPOINT", "RAY_CLIENT_MODE"}
+    assert not answer["token_asked"]
+    assert answer["tmp"] == tempfile.gettempdir()
     assert time.monotonic() - begun < 30
     assert [process for process in started if alive(process)] == []
     assert one.processes() == set()

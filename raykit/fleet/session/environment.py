@@ -12,6 +12,7 @@ import psutil
 
 from raykit.fleet.session.folder import SessionFolder
 from raykit.fleet.session.ports import Ports
+from raykit.fleet.session.processes import MARK
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -25,9 +26,8 @@ _NOT_OURS: Final = (
 )
 
 
-def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]:
-    """The settings of one session; None means that the variable is not set."""
-    loopback = _loopback_interface()
+def launch_environment(place: SessionFolder) -> dict[str, str | None]:
+    """What holds in the launch process for as long as the session does; None means not set."""
     settings: dict[str, str | None] = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(place.token_path),
@@ -36,7 +36,16 @@ def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]
         # their drivers look for the cluster on the address of a network card.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_TRAIN_V2_ENABLED": "1",
-        "RAY_TMPDIR": str(place.tmp),
+        "RAY_TMPDIR": str(place.tmp),  # else Ray's libraries write to /tmp/ray, which it makes for all users
+    }
+    return settings | dict.fromkeys(_NOT_OURS)
+
+
+def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]:
+    """What holds, beside `launch_environment`, in the processes that Ray starts and in theirs."""
+    loopback = _loopback_interface()
+    return {
+        MARK: place.session,
         "TMPDIR": str(place.tmp),
         "AUTOSCALER_METRIC_PORT": str(ports.of("autoscaler_metrics")),
         "DASHBOARD_METRIC_PORT": str(ports.of("dashboard_metrics")),
@@ -44,7 +53,6 @@ def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
     }
-    return settings | dict.fromkeys(_NOT_OURS)
 
 
 @contextmanager

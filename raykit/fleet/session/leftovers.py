@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from raykit.errors import CorruptError
+from raykit.fleet.session.environment import LOOPBACK
 from raykit.fleet.session.folder import (
     Launch,
     SessionFolder,
@@ -37,6 +38,16 @@ class Session:
     """Those that run now."""
     ports: Ports | None
     ray_version: str | None
+
+    @property
+    def token_path(self) -> Path:
+        """The file with the token of its dashboard and Jobs API."""
+        return SessionFolder(self.folder).token_path
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """Where its dashboard and Jobs API answer while it is in use."""
+        return f"http://{LOOPBACK}:{self.ports.of('dashboard')}" if self.ports else None
 
 
 def describe_sessions(folder: Path | None = None) -> list[Session]:

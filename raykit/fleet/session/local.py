@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -25,12 +26,12 @@ from ray._private import parameter, ray_constants, services
 from ray._raylet import AuthenticationTokenLoader, Config
 
 from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError
-from raykit.fleet.session.environment import LOOPBACK, changed, ray_environment
+from raykit.fleet.session.environment import LOOPBACK, changed, launch_environment, ray_environment
 from raykit.fleet.session.folder import SessionFolder, create, locked, make_parent
 from raykit.fleet.session.leftovers import end_leftovers
 from raykit.fleet.session.ports import SERVICES, PortClaim, Ports, claim_ports
 from raykit.fleet.session.probe import check_cluster
-from raykit.fleet.session.processes import MARK, ProcessId, end_all, identify, of_session, started_here
+from raykit.fleet.session.processes import ProcessId, end_all, identify, of_session, started_here
 from raykit.fleet.session.sockets import Listener, listeners, require_loopback
 
 NAMESPACE: Final = "raykit"
@@ -136,12 +137,13 @@ class LocalRay:
 
     def _start(self, *, cpus: int, resources: Mapping[str, float]) -> None:
         atexit.register(self.close)
-        self._environment.enter_context(changed(ray_environment(self._place, self.ports)))
-        self._environment.callback(_forget_token)
+        self._environment.callback(_read_token_again)  # called last, with the environment as it was
+        self._environment.enter_context(changed(launch_environment(self._place)))
         _read_token_again()
+        tempfile.gettempdir()  # decides for this process before TMPDIR changes for the others
         with (
             self._recording(),
-            changed({MARK: self.session}),
+            changed(ray_environment(self._place, self.ports)),
             _sigterm_kept(),
             _private_ray(self._place, self.ports),
         ):
@@ -283,7 +285,7 @@ def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
         # Short and without a time: the paths of Ray's sockets have to fit into 107 bytes.
         session_name=f"session_{place.session}",
     )
-    # `ray_environment` does the first for Ray's processes; this one may have imported ray before.
+    # `launch_environment` does the first for Ray's processes; this one may have imported ray before.
     with _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False), _replaced(parameter, "RayParams", params):
         if services.resolve_ip_for_localhost(LOOPBACK) != LOOPBACK:
             raise InsecureClusterError(
@@ -319,9 +321,6 @@ def _read_token_again() -> None:
     # would otherwise abort the process when its token file is gone.
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
-
-
-_forget_token = _read_token_again
 
 
 def _shut_down_ray() -> None:
