@@ -1,0 +1,1 @@
+"""Complete runs: one folder each, with a plan and a recipe."""
