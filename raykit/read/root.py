@@ -11,7 +11,7 @@ from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import safe_name
 from raykit.plan import Lock
 from raykit.read.rows import RowTable
-from raykit.read.view import RunView, selection, view_run
+from raykit.read.view import Figures, RunView, selection, view_run
 from raykit.records import Commit, EvaluationRow, MonitorRow, Row, RunRecord, Series
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
@@ -197,7 +197,10 @@ class Root:
         try:
             return self._view(experiment, run)
         except CorruptError as error:
-            return RunView(experiment=experiment, run=run, state="corrupt", detail=error.message)
+            broken = Figures(health="corrupt", health_detail=error.message)
+            return RunView(
+                experiment=experiment, run=run, state="corrupt", detail=error.message, figures=broken
+            )
 
     def _planned(self, experiment: str, run: str) -> str | None:
         key = layout.run_record(experiment, run)

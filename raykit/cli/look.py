@@ -1,0 +1,353 @@
+"""What the reading commands print: text made from views, rows and reports. Pure; nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from raykit.cli import output
+
+if TYPE_CHECKING:
+    from raykit.read import RunView
+    from raykit.records import Commit, EvaluationRow, MonitorRow, Row
+    from raykit.store.check import Report
+
+BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+UNSKILLED = "\u2592"
+"""Drawn where the ratio is above 1.0: worse than no skill."""
+SPARK_WIDTH = 60
+TABLE_ROWS = 12
+LISTED = 20
+NONE = "-"
+
+
+def short_name(view: RunView) -> str:
+    """`experiment` for its main run, `experiment/run` for others."""
+    return view.experiment if view.run == "main" else view.id
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure with three decimals, or `-`."""
+    return NONE if value is None else f"{value:.{digits}f}"
+
+
+def ago(at: float | None, now: float) -> str:
+    """`41 min ago`, in the way of `output.duration`."""
+    return NONE if at is None else f"{output.duration(max(0.0, now - at))} ago"
+
+
+def moment(at: float) -> str:
+    """A time, in UTC so that it is the same for whoever looks."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def many(count: int, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{output.count(count)} {what}{'' if count == 1 else 's'}"
+
+
+# --- status -------------------------------------------------------------------------------------------------
+
+STATUS = ("NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "HEALTH")
+
+
+def status_table(views: Sequence[RunView]) -> str:
+    """One line per run."""
+    return output.table(STATUS, [_status_row(view) for view in views], right=("UPDATE", "RATIO"))
+
+
+def _status_row(view: RunView) -> tuple[str, ...]:
+    figures, development = view.figures, view.figures.development
+    progress = output.count(view.update) + (f"/{output.count(view.updates)}" if view.updates else "")
+    left_s = (view.updates - view.update) * figures.update_s if view.updates and figures.update_s else None
+    dev = NONE
+    if development is not None:
+        dev = f"{development.metric} {number(development.value)}{' best' if development.best else ''}"
+    return (
+        short_name(view),
+        view.state,
+        progress,
+        output.pace(figures.update_s) if figures.update_s else NONE,
+        output.duration(left_s) if left_s and view.state == "running" else NONE,
+        number(view.ratio),
+        dev,
+        view.health,
+    )
+
+
+def wants(view: RunView, now: float) -> Iterator[str]:
+    """Who or what a run waits for, and the command that goes on; nothing if it waits for nobody."""
+    name, why = short_name(view), f": {view.detail}" if view.detail else ""
+    when = ago(view.heard_at, now)
+    match view.state:
+        case "corrupt":
+            yield f"  {name} cannot be read{why}"
+            yield "  -> raykit check --read-data"
+        case "not started":
+            yield f"  {name} is locked and has not begun"
+            yield f"  -> raykit resume {name}"
+        case "paused":
+            yield f"  {name} paused {when} at update {output.count(view.update)}{why}"
+            yield f"  -> raykit resume {name}"
+        case "stopped":
+            yield f"  {name} stopped: last heard {when}, at update {output.count(view.update)}{_committed(view)}"
+            yield f"  -> raykit resume {name}"
+        case "failed":
+            yield f"  {name} failed {when}{why}"
+            yield f"  -> raykit logs {name}      then      raykit resume {name}"
+        case "starting" | "running" | "stopping" if view.holder is not None:
+            place = f"process {view.holder.pid} on {view.holder.host}"
+            yield f"  {name} is held by {place}, last heard {when}{why}"
+    if view.health in ("nonfinite", "collapsed", "silent", "corrupt") and view.state != "corrupt":
+        yield f"  {name}: {view.health}, {view.figures.health_detail}"
+        yield f"  -> {_look_closer(view.health, name)}"
+
+
+def _committed(view: RunView) -> str:
+    commit = view.committed
+    return f"; it goes on from update {output.count(commit.update)}" if commit else ""
+
+
+def _look_closer(health: str, name: str) -> str:
+    return {
+        "nonfinite": f"raykit history {name} --last 20",
+        "collapsed": f"raykit history {name} --series monitor",
+        "silent": f"raykit logs {name}",
+        "corrupt": "raykit check --read-data",
+    }[health]
+
+
+def status_foot(views: Sequence[RunView], url: str) -> str:
+    """The line under the table."""
+    live = sum(view.holder is not None for view in views)
+    return f"{many(len(views), 'run')}, {live} live. Store {url}. No Ray needed for this view."
+
+
+# --- one run ------------------------------------------------------------------------------------------------
+
+
+def run_lines(view: RunView, selected: Commit | None, now: float) -> Iterator[str]:
+    """One run, whole."""
+    yield f"{view.id}"
+    yield output.facts(list(_run_facts(view, now)))
+    if view.gates:
+        yield ""
+        rows = [
+            (
+                gate.gate,
+                "passed" if gate.passed else "FAILED",
+                gate.scope,
+                output.duration(gate.took_s),
+                gate.found,
+            )
+            for gate in view.gates
+        ]
+        yield output.table(("GATE", "", "ON", "TOOK", "FOUND"), rows)
+    if view.attempts:
+        yield ""
+        yield output.table(("ATTEMPT", "STARTED", "ON", "FROM", "CLASS", "END"), list(_attempt_rows(view)))
+    if view.commits:
+        yield ""
+        yield commits_table(view, selected, {})
+    for n, line in enumerate(wants(view, now)):
+        yield from ("", line) if n == 0 else (line,)
+
+
+def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
+    yield "state", view.state + (f": {view.detail}" if view.detail else "")
+    detail = view.figures.health_detail
+    yield "health", view.health + (f": {detail}" if detail else "")
+    planned = f" of {output.count(view.updates)}" if view.updates else ""
+    yield "update", f"{output.count(view.update)}{planned}"
+    if view.ratio is not None:
+        yield "ratio", f"{number(view.ratio)} (no skill 1.000)"
+    development = view.figures.development
+    if development is not None:
+        at = f"at update {output.count(development.update)}"
+        yield "development", f"{development.metric} {number(development.value)} {at}"
+    if view.superseded:
+        yield "cost", f"{output.count(view.superseded)} updates were trained and superseded"
+    if view.heard_at is not None:
+        yield "last heard", f"{ago(view.heard_at, now)} ({moment(view.heard_at)})"
+    if view.lock is not None:
+        yield "plan", f"{view.lock.name}, lock {output.short(view.lock.digest)}"
+        yield "code", output.short(view.lock.code)
+        yield "members", output.short(view.lock.data)
+
+
+def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
+    for attempt in view.attempts:
+        resume, ended = attempt.resume, attempt.ended
+        end = NONE
+        if ended is not None:
+            end = f"{ended.reason} at {output.count(ended.update)}" + (
+                f": {ended.detail}" if ended.detail else ""
+            )
+        yield (
+            str(attempt.attempt),
+            moment(attempt.started_at),
+            attempt.place.host,
+            f"update {output.count(resume.update)}" if resume else "the start",
+            resume.exactness if resume else "exact",
+            end,
+        )
+
+
+def commits_table(view: RunView, selected: Commit | None, scores: Mapping[int, float | None]) -> str:
+    """Every checkpoint, and which one the plan's rule selects so far."""
+    rows = []
+    for item in view.commits:
+        commit = item.commit
+        note = "" if item.counts else "superseded"
+        if commit == selected:
+            note = "selected"
+        rows.append(
+            (
+                output.count(commit.update),
+                str(commit.attempt),
+                output.size(commit.size_bytes),
+                commit.exactness,
+                commit.reason,
+                number(scores.get(commit.update)),
+                output.short(commit.sha256),
+                note,
+            )
+        )
+    headers = ("UPDATE", "ATTEMPT", "SIZE", "CLASS", "REASON", "DEV", "MANIFEST", "")
+    return output.table(headers, rows, right=("UPDATE", "SIZE"))
+
+
+# --- history ------------------------------------------------------------------------------------------------
+
+
+def some(count: int, most: int) -> list[int]:
+    """At most `most` of the indices 0 to count - 1, the first and the last among them, evenly spread."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
+
+
+def train_table(rows: Sequence[Row]) -> str:
+    """Training rows with the ratio of each term."""
+    terms = list(dict.fromkeys(name for row in rows for name in row.terms))
+    headers = ("UPDATE", "ATTEMPT", "LOSS", "RATIO", *terms, "GRAD", "LR")
+    cells = [
+        (
+            output.count(row.update),
+            str(row.attempt),
+            number(row.loss, 5),
+            number(row.ratio),
+            *(number(row.terms[name].ratio) if name in row.terms else NONE for name in terms),
+            number(row.grad_norm),
+            " ".join(f"{rate:.3g}" for rate in row.lr),
+        )
+        for row in rows
+    ]
+    return output.table(headers, cells, right=headers[:-1])
+
+
+def development_table(rows: Sequence[EvaluationRow]) -> str:
+    """Evaluations of the development split."""
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    headers = ("UPDATE", "ATTEMPT", "ROWS", *metrics, "")
+    cells = [
+        (
+            output.count(row.update),
+            str(row.attempt),
+            output.count(row.rows),
+            *(number(row.metrics.get(name), 5) for name in metrics),
+            "best" if row.best else "",
+        )
+        for row in rows
+    ]
+    return output.table(headers, cells, right=headers[:-1])
+
+
+def monitor_table(rows: Sequence[MonitorRow]) -> str:
+    """Fields in their own space."""
+    headers = ("UPDATE", "FIELD", "SPACE", "LOW", "MEDIAN", "HIGH", "SPREAD", "AT FIRST", "")
+    cells = [
+        (
+            output.count(row.update),
+            name,
+            stats.space,
+            *(number(value) for value in (stats.low, stats.median, stats.high, stats.spread)),
+            number(stats.reference_spread),
+            "COLLAPSED" if stats.collapsed else "",
+        )
+        for row in rows
+        for name, stats in row.fields.items()
+    ]
+    return output.table(headers, cells, right=("UPDATE", *headers[3:-1]))
+
+
+def sparkline(ratios: Sequence[float | None], width: int = SPARK_WIDTH) -> str:
+    """The trend of the ratio in means of neighbours: a full bar is 1.0, no skill; what is worse is hatched."""
+    each = -(-len(ratios) // width) if ratios else 1
+    return "".join(_bar(ratios[i : i + each]) for i in range(0, len(ratios), each))
+
+
+def _bar(ratios: Sequence[float | None]) -> str:
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known:
+        return " "
+    mean = sum(known) / len(known)
+    return UNSKILLED if mean > 1.0 else BARS[min(len(BARS) - 1, int(mean * len(BARS)))]
+
+
+def summary(rows: Sequence[Row], superseded: int) -> Iterator[str]:
+    """The whole training history in a few lines."""
+    ratios = [row.ratio for row in rows]
+    known = [ratio for ratio in ratios if ratio is not None]
+    attempts = len({row.attempt for row in rows})
+    cost = f", {output.count(superseded)} superseded (kept as cost)" if superseded else ""
+    yield f"  {many(len(rows), 'update')} without a gap, of {many(attempts, 'attempt')}{cost}"
+    if known:
+        yield f"  ratio  {number(known[0])} -> {number(known[-1])}, least {number(min(known))}; no skill is 1.000"
+        yield f"  trend  {sparkline(ratios)}  a full bar is no skill"
+    undefined = len(ratios) - len(known)
+    if undefined:
+        yield f"  {output.count(undefined)} updates have no ratio: not finite, or without a scale"
+    coverage: dict[str, int] = {}
+    for row in rows:
+        for source, count in row.sources.items():
+            coverage[source] = coverage.get(source, 0) + count
+    shares = ", ".join(f"{source}: {output.count(count)}" for source, count in sorted(coverage.items()))
+    yield f"  examples by source  {shares}"
+
+
+# --- check --------------------------------------------------------------------------------------------------
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """What a check found."""
+    counts = report.counts
+    looked = f"{output.count(counts.get('objects', 0))} objects, {output.size(counts.get('bytes', 0))}"
+    depth = (
+        "every byte read" if report.read_data else "records read, data by size only (--read-data reads all)"
+    )
+    yield f"{report.url}: {looked}; {depth}"
+    parts = ("experiments", "runs", "entries", "segments", "rows", "commits")
+    yield "  " + ", ".join(f"{output.count(counts.get(part, 0))} {part}" for part in parts)
+    for n, finding in enumerate(report.findings[:LISTED], start=1):
+        yield f"{n:>2}  {finding.invariant}  {finding.found}"
+        yield f"    at     {finding.key}"
+        yield f"    rule   {finding.rule}"
+    yield from _more(len(report.findings))
+    orphans = "named by nothing, left by a writer that was killed; harmless"
+    yield from _listed("orphan", orphans, report.orphans)
+    yield from _listed("unknown file", "not raykit's", report.unknown)
+    yield many(len(report.findings), "broken promise") if report.findings else "whole: no promise is broken"
+
+
+def _listed(what: str, why: str, items: Sequence[tuple[str, int]]) -> Iterator[str]:
+    if items:
+        yield f"  {many(len(items), what)}: {why}"
+        yield from (f"    {key}  {output.size(size_bytes)}" for key, size_bytes in items[:LISTED])
+        yield from _more(len(items))
+
+
+def _more(count: int) -> Iterator[str]:
+    if count > LISTED:
+        yield f"    and {output.count(count - LISTED)} more (--json lists all)"

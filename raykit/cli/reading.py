@@ -1,0 +1,420 @@
+"""Commands that only read a store: `status`, `ls`, `show`, `logs`, `history`, `checkpoints`, `check`.
+
+None of them writes, starts or needs Ray, and a run that goes on is not disturbed by any.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from raykit.cli import look, output
+from raykit.cli.options import DEFAULT_ROOT, Json, Root
+from raykit.errors import CorruptError, InvalidInput, NotFoundError
+
+if TYPE_CHECKING:
+    from raykit.read import Root as ReadRoot
+    from raykit.read import RunView
+    from raykit.read.root import AnyTable
+    from raykit.records import Commit
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="experiment, or experiment/run.")]
+SeriesName = Literal["train", "development", "monitor"]
+
+FOLLOW_S = 1.0
+OVERLAP = 400
+"""Characters by which a log that has lost its beginning is found again."""
+
+
+def _open(root: str) -> ReadRoot:
+    import raykit
+
+    return raykit.open(root)
+
+
+def _print(lines: Iterator[str]) -> None:
+    for line in lines:
+        sys.stdout.write(line + "\n")
+
+
+def _end(broken: bool) -> None:
+    """What was printed stands; the exit code says whether bytes disagree."""
+    if broken:
+        raise typer.Exit(CorruptError.exit_code)
+
+
+# --- what is there ------------------------------------------------------------------------------------------
+
+
+def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+    """Every run: its state, its health, how far it is, who is waited for, and the next command.
+
+    Raises:
+        UnusableRootError: the root is neither a path nor an S3 URL.
+        StoreUnavailableError: the store did not answer.
+    """
+    found = _open(root)
+    views, now = found.runs(), time.time()
+    if as_json:
+        output.print_json({"root": found.store.url, "runs": [view.plain() for view in views]})
+    elif not views:
+        print(f"no runs in {found.store.url}\n  -> raykit plan new --recipe MODULE:CLASS")
+    else:
+        print(look.status_table(views))
+        _print(line for view in views for line in look.wants(view, now))
+        print(look.status_foot(views, found.store.url))
+    _end(any(view.state == "corrupt" for view in views))
+
+
+def ls(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="List the objects of an experiment or a run.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """What is in the store: experiments and runs with their sizes, or every object of one.
+
+    Raises:
+        UnsafeNameError: NAME cannot be a name.
+        NotFoundError: nothing has that name.
+        UnusableRootError: the root is neither a path nor an S3 URL.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.store import layout
+
+    store = _open(root).store
+    if name is not None:
+        experiment, slash, run = name.partition("/")
+        prefix = layout.run(experiment, run) if slash else layout.experiment(experiment)
+        listed = list(store.list(prefix))
+        if not listed:
+            raise NotFoundError(
+                f"there is no {name} in {store.url}", field="NAME", value=name, remedy="raykit ls"
+            )
+        if as_json:
+            output.print_json([item._asdict() for item in listed])
+        else:
+            print(
+                output.table(("SIZE", "KEY"), [(output.size(s), key) for key, s in listed], right=("SIZE",))
+            )
+        return
+    objects: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
+    for key, size_bytes in store.list(layout.experiments()):
+        known = layout.known(key)
+        if known is not None:
+            place = known.parts["experiment"], known.parts.get("run", "")
+            objects[place] += 1
+            sizes[place] += size_bytes
+    if as_json:
+        names = ("experiment", "run", "objects", "size_bytes")
+        output.print_json(
+            [
+                dict(zip(names, (*place, objects[place], sizes[place]), strict=True))
+                for place in sorted(objects)
+            ]
+        )
+        return
+    rows = [
+        (e, run or "(frozen)", output.count(objects[e, run]), output.size(sizes[e, run]))
+        for e, run in sorted(objects)
+    ]
+    print(output.table(("EXPERIMENT", "RUN", "OBJECTS", "SIZE"), rows, right=("OBJECTS", "SIZE")))
+
+
+def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+    """One run, whole: gates, attempts with their ends, checkpoints, and what it waits for.
+
+    Raises:
+        NotFoundError: there is no such run.
+        InvalidInput: the experiment has several runs.
+        CorruptError: its log cannot be read.
+        StoreUnavailableError: the store did not answer.
+    """
+    found = _open(root)
+    view = found.run(run)
+    if as_json:
+        output.print_json(view.plain())
+    else:
+        _print(look.run_lines(view, _selected(found, view), time.time()))
+
+
+# --- logs ---------------------------------------------------------------------------------------------------
+
+
+def logs(
+    run: Run,
+    rank: Annotated[int, typer.Option("--rank", min=0, help="Whose log.")] = 0,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", min=1, help="Of which attempt; the newest by default.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run does not.")] = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """The log of one rank of one attempt, as kept in the store.
+
+    Raises:
+        NotFoundError: there is no such run, attempt or rank.
+        InvalidInput: the experiment has several runs, or --json with -f.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.store import layout
+
+    if as_json and follow:
+        raise InvalidInput("a log that is followed is not one JSON document", field="--json", value="-f")
+    found = _open(root)
+    experiment, name = found.resolve(run)
+    kept = _kept_logs(found, experiment, name)
+    number = attempt if attempt is not None else max((a for a, _ in kept), default=0)
+    if (number, rank) not in kept:
+        there = ", ".join(f"attempt {a} rank {r}" for a, r in sorted(kept)[:10])
+        raise NotFoundError(
+            f"{experiment}/{name} has no log of attempt {number}, rank {rank}"
+            if kept
+            else f"{run} has no logs yet",
+            field="--attempt, --rank",
+            value=f"{number}, {rank}",
+            rule=there or None,
+        )
+    key = layout.worker_log(experiment, name, number, rank)
+
+    def read() -> str:
+        return found.store.get(key).decode("utf-8", "replace")
+
+    if as_json:
+        output.print_json({"run": f"{experiment}/{name}", "attempt": number, "rank": rank, "text": read()})
+    elif follow:
+        _follow(read, lambda: found.run(f"{experiment}/{name}"))
+    else:
+        _write(read())
+
+
+def _kept_logs(found: ReadRoot, experiment: str, run: str) -> set[tuple[int, int]]:
+    from raykit.store import layout
+
+    known = (layout.known(item.key) for item in found.store.list(layout.run(experiment, run)))
+    return {
+        (int(item.parts["attempt"]), int(item.parts["rank"]))
+        for item in known
+        if item is not None and item.kind == "worker-log"
+    }
+
+
+def _follow(read: Callable[[], str], view: Callable[[], RunView]) -> None:
+    from raykit.read.view import LIVE
+
+    shown = ""
+    while True:
+        live = view().state in LIVE  # asked first: what is written before it ends is then still read
+        text = read()
+        _write(_new_part(shown, text))
+        shown = text
+        if not live:
+            return
+        time.sleep(FOLLOW_S)
+
+
+def _new_part(shown: str, text: str) -> str:
+    """What `text` has beyond `shown`, though its beginning may have been let go meanwhile."""
+    if text.startswith(shown):
+        return text[len(shown) :]
+    at = text.rfind(shown[-OVERLAP:])
+    return text if at < 0 else text[at + len(shown[-OVERLAP:]) :]
+
+
+def _write(text: str) -> None:
+    """A log may hold anything; a terminal is not to obey it."""
+    if sys.stdout.isatty():
+        text = "".join(c if c.isprintable() or c in "\n\t" else " " for c in text.replace("\r\n", "\n"))
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+# --- history ------------------------------------------------------------------------------------------------
+
+
+def history(
+    run: Run,
+    series: Annotated[SeriesName, typer.Option("--series", help="Which rows.")] = "train",
+    last: Annotated[int | None, typer.Option("--last", min=1, help="Only the last rows.")] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every row, one JSON document a line.")
+    ] = False,
+) -> None:
+    """Every update of a run: losses, ratios against no skill, coverage. Each row is verified as it is read.
+
+    Raises:
+        NotFoundError: there is no such run.
+        InvalidInput: the experiment has several runs.
+        CorruptError: a row is missing, changed, or there twice.
+        StoreUnavailableError: the store did not answer.
+    """
+    table = _open(root).history(run, series)
+    if as_json:
+        for row in table.rows() if last is None else table.tail(last):
+            sys.stdout.write(row.to_bytes().decode() + "\n")
+        return
+    if table.last_update == 0 and not table.tail(1):
+        print(f"{run} has no {series} rows yet")
+        return
+    _print_rows(table, last)
+
+
+def _print_rows(table: AnyTable, last: int | None) -> None:
+    rows = list(table.rows()) if last is None else table.tail(last)
+    shown = [rows[i] for i in look.some(len(rows), look.TABLE_ROWS)] if last is None else rows
+    match table.series:
+        case "train":
+            print(look.train_table(shown))  # type: ignore[arg-type]
+            if last is None:
+                _print(look.summary(rows, table.superseded))  # type: ignore[arg-type]
+        case "development":
+            print(look.development_table(shown))  # type: ignore[arg-type]
+        case "monitor":
+            print(look.monitor_table(shown))  # type: ignore[arg-type]
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------
+
+
+def checkpoints_list(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+    """Every checkpoint, its score on the development split, and which one the plan selects so far.
+
+    Raises:
+        NotFoundError: there is no such run.
+        InvalidInput: the experiment has several runs.
+        CorruptError: the log or the development history cannot be read.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.read.view import selection
+
+    found = _open(root)
+    view = found.run(run)
+    chosen, selected = selection(view.lock), found.selected(view)
+    scores = {
+        row.update: row.metrics.get(chosen[1])
+        for row in (found.history(view, "development").rows() if chosen else ())
+        if chosen
+    }
+    if as_json:
+        output.print_json(
+            [
+                {
+                    **item.commit.plain(),
+                    "at": item.at,
+                    "counts": item.counts,
+                    "selected": item.commit == selected,
+                    "score": scores.get(item.commit.update),
+                }
+                for item in view.commits
+            ]
+        )
+    elif not view.commits:
+        print(f"{view.id} has no checkpoints yet")
+    else:
+        print(look.commits_table(view, selected, scores))
+
+
+def checkpoints_verify(
+    run: Run,
+    update: Annotated[int | None, typer.Option("--update", min=0, help="Only those of this update.")] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Read checkpoints whole and compare every digest; exit code 5 if one does not hold.
+
+    Raises:
+        NotFoundError: there is no such run, or no checkpoint of that update.
+        InvalidInput: the experiment has several runs.
+        CorruptError: the log cannot be read.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.store.commit import verify
+
+    found = _open(root)
+    view = found.run(run)
+    commits = [item.commit for item in view.commits if update is None or item.commit.update == update]
+    if not commits:
+        what = "checkpoints" if update is None else f"checkpoint of update {update}"
+        raise NotFoundError(f"{view.id} has no {what}", field="--update", value=update)
+    wrong: dict[int, str] = {}
+    with _progress("verify", quiet=as_json) as tell:
+        for n, commit in enumerate(commits):
+            try:
+                verify(found.store, commit)
+            except (CorruptError, NotFoundError) as error:
+                wrong[n] = error.message
+            tell(n + 1, len(commits))
+    if as_json:
+        output.print_json(
+            [{**c.plain(), "ok": n not in wrong, "found": wrong.get(n)} for n, c in enumerate(commits)]
+        )
+    else:
+        rows = [
+            (output.count(c.update), str(c.attempt), output.size(c.size_bytes), wrong.get(n, "verified"))
+            for n, c in enumerate(commits)
+        ]
+        print(output.table(("UPDATE", "ATTEMPT", "SIZE", "FOUND"), rows, right=("UPDATE", "SIZE")))
+    _end(bool(wrong))
+
+
+# --- check --------------------------------------------------------------------------------------------------
+
+
+def check(
+    where: Annotated[
+        str | None, typer.Argument(metavar="[ROOT]", help="The store; --root if left out.")
+    ] = None,
+    read_data: Annotated[
+        bool, typer.Option("--read-data", help="Read every byte, not only records.")
+    ] = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Hold a store against everything it promises. Repairs nothing; exit code 5 if a promise is broken.
+
+    Orphans (what a killed writer left) and unknown files are listed; they break no promise.
+
+    Raises:
+        UnusableRootError: the root is neither a path nor an S3 URL.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.store.check import check as check_store
+
+    with _progress("check", quiet=as_json) as tell:
+        report = check_store(_open(where or root).store, read_data=read_data, tell=tell)
+    if as_json:
+        output.print_json(report.plain())
+    else:
+        _print(look.report_lines(report))
+    _end(not report.ok)
+
+
+@contextmanager
+def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr if that is a terminal; nothing anywhere else."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=output.console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _selected(found: ReadRoot, view: RunView) -> Commit | None:
+    """The selection, where the history behind it can be read; `show` says of its health what is wrong."""
+    try:
+        return found.selected(view)
+    except CorruptError:
+        return None
