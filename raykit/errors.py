@@ -264,3 +264,13 @@ class InsecureClusterError(Insecure):
     """A cluster that serves without a token, or that listens beyond loopback."""
 
     kind = "insecure-cluster"
+
+
+def by_kind(kind: str) -> type[RaykitError]:
+    """The error class of a `kind` code; the base class for a code that this version does not have."""
+    found: list[type[RaykitError]] = [RaykitError]
+    for known in found:
+        if known.kind == kind:
+            return known
+        found += known.__subclasses__()
+    return RaykitError

@@ -24,7 +24,15 @@ from ray._private import worker as ray_worker
 from raykit import reconcile as brain
 from raykit.data.members import Membership, compare
 from raykit.data.members import load as load_members
-from raykit.errors import CorruptError, GateError, HeldError, NotFoundError, PlanError, RaykitError
+from raykit.errors import (
+    CorruptError,
+    GateError,
+    HeldError,
+    NotFoundError,
+    PlanError,
+    RaykitError,
+    by_kind,
+)
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.ids import digest_of
@@ -89,14 +97,7 @@ class Outcome:
             return 0
         if self.reason in ("paused", "preempted"):
             return 4
-        kind = (self.detail or "").split(":", 1)[0]
-        return next((e.exit_code for e in _all_errors(RaykitError) if e.kind == kind), 1)
-
-
-def _all_errors(root: type[RaykitError]) -> Iterator[type[RaykitError]]:
-    yield root
-    for child in root.__subclasses__():
-        yield from _all_errors(child)
+        return by_kind((self.detail or "").split(":", 1)[0]).exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,7 +451,9 @@ class _Launch:
         assert ray is not None
         used = sum(attempt.launch == launch for attempt in brain.fold(self._log.entries).attempts)
         if used:
-            self._say(f"training came back without an end ({self._why()}); starting attempt {used + 1} of this launch")
+            self._say(
+                f"training came back without an end ({self._why()}); starting attempt {used + 1} of this launch"
+            )
         training = self._training = _Training()
 
         def work() -> None:
@@ -498,7 +501,9 @@ class _Launch:
 
     def _why(self) -> str | None:
         error = self._training.error
-        return None if error is None else f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
+        return (
+            None if error is None else f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
+        )
 
     # --- curves ---------------------------------------------------------------------------------------------
 

@@ -72,6 +72,12 @@ class _Sums:
         per_example = getattr(recipe, "evaluate", None)
         if per_example is not None:
             for name, values in per_example(model, batch).items():
+                if name in ("loss", "ratio") or name.startswith("ratio."):
+                    raise GateError(
+                        f"the recipe's evaluate() gives {name}, which raykit works out itself",
+                        field="recipe.evaluate",
+                        rule="any other name than loss, ratio and ratio.*",
+                    )
                 if not isinstance(values, torch.Tensor) or values.dim() != 1:
                     raise GateError(
                         f"the recipe's evaluate() gives {name} in another shape",

@@ -14,7 +14,7 @@ import ray.train
 import ray.train.torch
 from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 
-from raykit.errors import RaykitError
+from raykit.errors import RaykitError, by_kind
 from raykit.plan import Plan
 from raykit.train.directive import Directive
 from raykit.train.facts import local_device
@@ -30,12 +30,15 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> N
     at most `restarts` times.
 
     Raises:
+        RaykitError: what a rank refused before its attempt had a number; later refusals are in the run's log.
         ray.train.TrainingFailedError: workers or the controller failed more often than the plan allows.
     """
+    storage.mkdir(mode=0o700, exist_ok=True)
+    refusal = storage / f"{name}.refused"
     gpu = local_device(plan) == "cuda"
     trainer = ray.train.torch.TorchTrainer(
         _rank,
-        train_loop_config={"task": task.plain()},
+        train_loop_config={"task": task.plain(), "refusal": str(refusal)},
         torch_config=ray.train.torch.TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=600),
         scaling_config=ScalingConfig(
             num_workers=plan.run.workers,
@@ -53,6 +56,9 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> N
         ),
     )
     trainer.fit()
+    if refusal.exists():
+        kind, _, message = refusal.read_text().partition(": ")
+        raise by_kind(kind)(message)
 
 
 def _rank(config: dict[str, Any]) -> None:
@@ -65,6 +71,8 @@ def _rank(config: dict[str, Any]) -> None:
         work(Task.of(config["task"]), gang, Directive(), notice=_preemption)
     except RaykitError as error:
         print(f"{error.kind}: {error}")
+        if gang.leads:
+            Path(config["refusal"]).write_text(f"{error.kind}: {error}")
 
 
 def _preemption() -> str | None:

@@ -226,14 +226,11 @@ class _Attempt:
         )
         saver = Saver(self._store, self._log, stamp, self._gang, bound, rows)
         built = self._build()
-        initial = probes.hold(self._gang.rank, built)
-        self._warm_up(built)
         if decision.good is None:
-            restore(built.live, initial, rank=self._gang.rank)
-            self._run_gates(decision, built, initial)
+            self._begin_fresh(decision, built)
         else:
+            self._warm_up(built)
             self._restore(built, decision.good, saver, decision.exactness)
-        del initial
         loop = Loop(
             plan=self._plan,
             recipe=self._inputs.recipe,
@@ -251,6 +248,13 @@ class _Attempt:
 
     def _build(self) -> Built:
         return build(self._plan, self._inputs.recipe, self._inputs.params, self._gang)
+
+    def _begin_fresh(self, decision: _Decision, built: Built) -> None:
+        """Warm up and pass the gates; afterwards the live objects are as they were built, to the bit."""
+        initial = probes.hold(self._gang.rank, built)
+        self._warm_up(built)
+        restore(built.live, initial, rank=self._gang.rank)
+        self._run_gates(decision, built, initial)
 
     def _warm_up(self, built: Built) -> None:
         """One throwaway forward and backward before state is restored.
