@@ -46,6 +46,8 @@ class Loop:
     gang: Gang
     built: Built
     attempt: int
+    begins: bool
+    """Whether the run begins here. A resume from update 0 has its evaluation and its commit there already."""
     saver: Saver
     rows: Rows | None
     directive: Directive
@@ -62,7 +64,7 @@ class Loop:
             RaykitError: whatever stopped a save or the history writer.
         """
         plan, progress = self.plan.run, self.built.live.progress
-        if progress.update == 0:
+        if self.begins:
             self.look(0, time.perf_counter())
             self.save("start")
         stepper = Stepper(self.plan, self.recipe, self.built, self.gang)

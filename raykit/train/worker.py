@@ -237,6 +237,7 @@ class _Attempt:
             gang=self._gang,
             built=built,
             attempt=decision.attempt,
+            begins=decision.good is None,
             saver=saver,
             rows=rows,
             directive=self._directive,
