@@ -382,6 +382,7 @@ class LocalStore:
             raise UnknownOutcomeError(
                 f"{key} is in its place, but its folder could not be synced: {_reason(error)}",
                 field=key,
+                rule=_CURES.get(error.errno or 0, (None, None))[0],
                 remedy="put the same bytes again",
             ) from error
 
@@ -530,12 +531,14 @@ def _reason(error: OSError) -> str:
 _Cure = tuple[str | None, str | None]
 _WRITABLE: _Cure = ("a folder that this user can write", "change its permissions, or choose another root")
 _LINKS: _Cure = ("hard links within one file system", "choose a root on a file system such as ext4 or xfs")
+_SYNCED: _Cure = ("a file system on which folders can be synced", "choose a root on ext4, xfs or NFS")
 _SPACE: _Cure = (None, "free space, then run the same command again")
 _CURES: Mapping[int, _Cure] = {
     errno.EACCES: _WRITABLE,
     errno.EPERM: _WRITABLE,
     errno.EROFS: _WRITABLE,
     errno.ENOTDIR: ("a folder", "choose another root"),
+    errno.EINVAL: _SYNCED,
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,
     errno.EMFILE: (None, "raise `ulimit -n`, then run the same command again"),

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from typing import Protocol, runtime_checkable
 
-from raykit.errors import ConflictError, StoreUnavailableError, UnusableRootError
+from raykit.errors import ConflictError, StoreUnavailableError, UnknownOutcomeError, UnusableRootError
 from raykit.store import layout
 from raykit.store.base import Listed, ObjectStore, Put
 
@@ -33,7 +33,7 @@ def probe(store: ObjectStore) -> None:
     first, second = secrets.token_bytes(32), secrets.token_bytes(32)
     try:
         _probe(store, key, first, second)
-    except StoreUnavailableError as error:
+    except (StoreUnavailableError, UnknownOutcomeError) as error:
         # A store that knows what would pass has not failed to answer: it has refused.
         if error.rule is None:
             raise

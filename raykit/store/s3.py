@@ -145,24 +145,25 @@ class S3Store:
         part_bytes: int = _PART_BYTES,
         retry_s: float = _RETRY_S,
     ) -> None:
+        # Neither is repeated: whoever put credentials into the URL has them here.
         if not _BUCKET.fullmatch(bucket):
-            raise UnusableRootError("not a bucket name", field="root", value=bucket, rule=_BUCKET.pattern)
+            raise UnusableRootError("that is not a bucket name", field="root", rule=_BUCKET.pattern)
         if not _PREFIX.fullmatch(prefix):
-            raise UnusableRootError("not a usable prefix", field="root", value=prefix, rule=_PREFIX.pattern)
+            raise UnusableRootError("that is not a usable prefix", field="root", rule=_PREFIX.pattern)
         _check_endpoint(endpoint_url)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._endpoint_url = endpoint_url
         self._part_bytes = part_bytes
         self._retry_s = retry_s
-        self._connected: tuple[int, s3fs.S3FileSystem] | None = None
+        # By process id: a connection does not survive a fork.
+        self._connections: dict[int, s3fs.S3FileSystem] = {}
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        # A connection belongs to its process.
-        return {**self.__dict__, "_connected": None}
+        return {**self.__dict__, "_connections": {}}
 
     @property
     def url(self) -> str:
@@ -171,10 +172,9 @@ class S3Store:
 
     def close(self) -> None:
         """Close the connections. The store can be used again; it then opens new ones."""
-        if self._connected and self._connected[0] == os.getpid():
-            fs = self._connected[1]
+        fs = self._connections.pop(os.getpid(), None)
+        if fs is not None:
             sync(fs.loop, fs.s3.close, timeout=5)
-        self._connected = None
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """All bytes of `key`.
@@ -216,7 +216,7 @@ class S3Store:
             NotFoundError: there is no such object.
             StoreUnavailableError: the store did not answer, or refused.
         """
-        reader = self._reader(key, _Retry(self._retry_s))
+        reader = self._reader(key, lambda: _Retry(self._retry_s))
         if reader is None:
             raise self._no_such(key)
         return io.BufferedReader(reader, _READ_BYTES)
@@ -316,26 +316,9 @@ class S3Store:
             )
 
     def _fs(self) -> s3fs.S3FileSystem:
-        if self._connected is None or self._connected[0] != os.getpid():
-            fs = s3fs.S3FileSystem(
-                anon=False,
-                endpoint_url=self._endpoint_url,
-                skip_instance_cache=True,
-                use_listings_cache=False,
-                config_kwargs={
-                    "connect_timeout": _CONNECT_TIMEOUT_S,
-                    "read_timeout": _READ_TIMEOUT_S,
-                    "retries": {"total_max_attempts": 1},
-                    "http_session_cls": _OneHost,
-                    # Many servers refuse checksum trailers; the signed sha256 of each body does as well.
-                    "request_checksum_calculation": "when_required",
-                    "response_checksum_validation": "when_required",
-                    "s3": {"payload_signing_enabled": True},
-                },
-            )
-            fs.retries = 1
-            self._connected = (os.getpid(), fs)
-        return self._connected[1]
+        # Of several threads that come first, one wins, before any of them has connected.
+        fs = self._connections.get(os.getpid())
+        return fs or self._connections.setdefault(os.getpid(), _new_fs(self._endpoint_url))
 
     def _name(self, key: str) -> str:
         return self._prefix + safe_key(key)
@@ -367,15 +350,16 @@ class S3Store:
                 if kind in (_Kind.REFUSED, _Kind.EXISTS) or not retry.again(kind):
                     raise self._unavailable(doing, error) from error
 
-    def _ask(self, doing: str, request: Callable[[], T]) -> T:
-        reply = self._find(doing, request)
+    def _ask(self, doing: str, request: Callable[[], T], retry: _Retry | None = None) -> T:
+        reply = self._find(doing, request, retry)
         if reply is None:
             raise StoreUnavailableError(f"cannot {doing}: the store says that it does not exist")
         return reply
 
-    def _reader(self, key: str, retry: _Retry) -> _Reader | None:
+    def _reader(self, key: str, retry: Callable[[], _Retry]) -> _Reader | None:
+        """A reader over `key` each of whose requests takes its patience from `retry`."""
         name = self._name(key)
-        found = self._find(f"open {key}", self._request("head_object", {"Key": name}), retry)
+        found = self._find(f"open {key}", self._request("head_object", {"Key": name}), retry())
         if found is None:
             return None
         etag = str(found["ETag"])
@@ -393,7 +377,7 @@ class S3Store:
 
             fs = self._fs()
             limit_s = _limit_s(end - start)
-            data: bytes = self._ask(f"read {key}", lambda: sync(fs.loop, receive, timeout=limit_s))
+            data: bytes = self._ask(f"read {key}", lambda: sync(fs.loop, receive, timeout=limit_s), retry())
             return data
 
         return _Reader(read, int(found["ContentLength"]))
@@ -483,7 +467,7 @@ class S3Store:
     def _read_back(self, key: str, sha256: str, size_bytes: int, retry: _Retry) -> bool:
         """Whether `key` exists, if it holds exactly these bytes."""
         try:
-            reader = self._reader(key, retry.left())
+            reader = self._reader(key, retry.left)
             if reader is None:
                 return False
             same = reader.size_bytes == size_bytes
@@ -511,6 +495,27 @@ class S3Store:
         return StoreUnavailableError(
             f"cannot {doing} in {self.url}: {_reason(error)}", value=_reason(error), rule=rule, remedy=remedy
         )
+
+
+def _new_fs(endpoint_url: str | None) -> s3fs.S3FileSystem:
+    fs = s3fs.S3FileSystem(
+        anon=False,
+        endpoint_url=endpoint_url,
+        skip_instance_cache=True,
+        use_listings_cache=False,
+        config_kwargs={
+            "connect_timeout": _CONNECT_TIMEOUT_S,
+            "read_timeout": _READ_TIMEOUT_S,
+            "retries": {"total_max_attempts": 1},
+            "http_session_cls": _OneHost,
+            # Many servers refuse checksum trailers; the signed sha256 of each body does as well.
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+            "s3": {"payload_signing_enabled": True},
+        },
+    )
+    fs.retries = 1
+    return fs
 
 
 class _Reader(io.RawIOBase):
@@ -663,8 +668,8 @@ def _reason(error: BaseException) -> str:
         return f"HTTP {status} {_code(error)}".rstrip()
     if isinstance(error, _RedirectedError):
         return str(error)
-    what = "no connection to the endpoint" if isinstance(error, _NOT_REACHED) else "no reply"
-    return f"{what} ({type(error).__name__})"
+    kinds = {_Kind.UNREACHED: "no connection to the endpoint", _Kind.NO_REPLY: "no reply"}
+    return f"{kinds.get(_kind(error), 'not sent')} ({type(error).__name__})"
 
 
 def _cure(error: BaseException) -> tuple[str | None, str | None]:

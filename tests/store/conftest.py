@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import botocore.session
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -18,6 +20,14 @@ from raykit.store.s3 import S3Store
 _number = itertools.count()
 
 MakeStore = Callable[..., S3Store]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_loader() -> Iterator[None]:
+    """botocore reads its model of S3 once for all sessions, as it does for all clients of one session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from raykit.testing import Fault, FaultDisk, disk_error, kill
 
 # A server that forks: its children have one thread, whatever the tests before started.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload([__name__])
+processes.set_forkserver_preload(["pytest", "raykit.store.probe", "raykit.testing"])
 
 
 @pytest.fixture
@@ -207,6 +207,17 @@ def test_the_probe_refuses_a_file_system_without_hard_links(root: Path, number: 
     assert "hard links" in str(error.rule)
     assert error.remedy
     assert LocalStore(root).leftovers() == []
+
+
+def test_the_probe_refuses_a_file_system_whose_folders_cannot_be_synced(root: Path) -> None:
+    class NoFolderSync(Disk):
+        def sync_folder(self, folder: int) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    for here in (root, root):  # the root is missing, then it is there
+        with pytest.raises(UnusableRootError) as caught:
+            probe(LocalStore(here, disk=NoFolderSync()))
+        assert "synced" in str(caught.value.rule)
 
 
 def test_the_probe_refuses_a_disk_that_replaces(root: Path) -> None:
