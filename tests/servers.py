@@ -7,11 +7,9 @@ Ray gives to its workers, and dies with the process that started it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import http.client
 import json
 import os
-import signal
 import socket
 import socketserver
 import subprocess
@@ -23,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 ACCESS_KEY = "raykit"
 SECRET_KEY = "raykitsecret"
@@ -30,8 +29,14 @@ BUCKET = "raykit"
 
 # For each port seaweedfs opens the one 10,000 above it too: both lie outside 10002-19999 and below 32768.
 _PORTS = range(20000, 22700)
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+
+# Asks the kernel for SIGKILL at the death of its parent, then becomes the server; 1 is PR_SET_PDEATHSIG.
+_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 @dataclass(frozen=True)
@@ -149,13 +154,12 @@ def _tool(name: str) -> str:
 def _started(command: list[str], folder: Path, port: int, **environment: str) -> Iterator[Server]:
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command],
             cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), **environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            preexec_fn=_die_with_parent,
         )
     server = Server(f"http://127.0.0.1:{port}", process)
     try:
@@ -165,10 +169,6 @@ def _started(command: list[str], folder: Path, port: int, **environment: str) ->
         # Its data is thrown away, so nothing is gained by letting it close down in order.
         process.kill()
         process.wait()
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _answers(port: int) -> bool:
@@ -274,7 +274,7 @@ class _LoopbackServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         # A client that hung up; the test that made it do so looks at the counters.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

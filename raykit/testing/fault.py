@@ -93,7 +93,11 @@ def unavailable(number: int = errno.EIO) -> Callable[[], None]:
 
 
 def reply_lost() -> None:
-    """Fail as a store does that cannot say what happened: for a `FaultStore`, after an operation."""
+    """Fail as a store does that cannot say what happened: for a `FaultStore`, after an operation.
+
+    Raises:
+        UnknownOutcomeError: always.
+    """
     raise UnknownOutcomeError("the reply was lost, and so was the read-back")
 
 
