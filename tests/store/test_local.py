@@ -378,3 +378,14 @@ def test_a_folder_is_synced_once(root: Path) -> None:
     fault.operations.clear()
     store.put_new("a/b/d", b"x")
     assert fault.operations == ["create", "write", "sync", "link", "sync_folder", "remove"]
+
+
+def test_a_folder_that_was_removed_and_made_again_is_synced_again(root: Path) -> None:
+    fault = Fault()
+    store = LocalStore(root, disk=FaultDisk(fault))
+    store.put_new("a/b/c", b"x")
+    shutil.rmtree(root / "a")
+    fault.operations.clear()
+    store.put_new("a/b/c", b"x")
+    assert fault.operations.count("make_folder") == 2
+    assert fault.operations.count("sync_folder") == 3
