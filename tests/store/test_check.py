@@ -225,6 +225,22 @@ def test_a_log_rewritten_by_someone_who_knows_the_format_is_found(objects: dict[
     assert [(f.key, f.found) for f in report.findings] == [(entries[-1], f"{entries[-1]} was written anew")]
 
 
+def test_a_forged_entry_is_found_without_a_snapshot(objects: dict[str, bytes]) -> None:
+    # covers S15
+    log = layout.run_log("digits", "main")
+    entries = sorted(key for key in objects if key.startswith(log + "/"))
+    for place in range(len(entries) - 1):
+        changed = dict(objects)
+        del changed[layout.log_snapshot(log)]
+        body = unseal(changed[entries[place]], "it").replace(b'"by":"maker"', b'"by":"nobody"')
+        changed[entries[place]] = seal(body)
+        report = check(MemoryStore(changed), read_data=False)
+        following = entries[place + 1]
+        assert [(f.key, f.found) for f in report.findings] == [
+            (following, f"{following} does not follow the entry before it")
+        ]
+
+
 def test_one_fault_is_not_told_a_hundred_times(objects: dict[str, bytes]) -> None:
     classes = by_class(objects)
     for key in (*some(classes["run-entry"]), *some(classes["experiment-entry"])):

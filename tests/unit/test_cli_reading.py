@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -368,6 +369,29 @@ def test_many_findings_are_cut_and_said_to_be(raykit: Run, tmp_path: Path) -> No
     assert code == 5
     assert "    and 5 more (--json lists all)\n" in text
     assert "25 broken promises\n" in text
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_in_a_terminal_a_long_check_shows_how_far_it_is(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert main(["check", "--read-data", "--root", str(root)]) == 0
+    assert "check" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert capsys.readouterr().out.endswith("whole: no promise is broken\n")
+
+
+def test_a_terminal_does_not_obey_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    reading._write("10 %\r20 %\r\n\x1b[2J\x07\tdone\n")
+    assert terminal.getvalue() == "10 % 20 %\n [2J \tdone\n"
 
 
 # --- what is loaded -----------------------------------------------------------------------------------------

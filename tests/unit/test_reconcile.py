@@ -55,7 +55,7 @@ from raykit.testing import MemoryStore
 
 D = sha256(b"")
 HERE = Place(host="a", boot="b", pid=1, started=1)
-POLICY = Policy(curves_every=100, beat_s=20.0, lease_s=60.0)
+POLICY = Policy(curves_every=100, attempts=1, beat_s=20.0, lease_s=60.0)
 
 
 def launched(launch: str = "l1") -> Launched:
@@ -217,6 +217,12 @@ CASES: dict[str, tuple[RunState, Seen, float, tuple[Action, ...]]] = {
         101.0,
         (Leave(),),
     ),
+    "returned without an end, no attempts left": (
+        state(*RUNNING, segment(1, 50)),
+        seen(training="returned", curves_update=50),
+        101.0,
+        (Leave(),),
+    ),
     "a name used again after it let go: take it again": (
         state(*RUNNING, ended("paused"), Released(launch="l1", reason="paused")),
         seen(),
@@ -237,6 +243,25 @@ def test_what_a_launch_does_next(case: str) -> None:
     found, around, now, actions = CASES[case]
     assert reconcile(POLICY, found, around, now) == actions
     assert reconcile(POLICY, found, around, now) == actions
+
+
+@pytest.mark.parametrize(
+    ("events", "signal", "action"),
+    [
+        (RUNNING, None, StartTraining()),
+        (RUNNING, "SIGTERM", Leave()),
+        ((*RUNNING, ended("failed")), None, Leave()),
+        ((*RUNNING, ended("completed")), None, Leave()),
+        ((*RUNNING, ended("killed"), started(2)), None, Leave()),
+        ((launched(),), None, Leave()),
+        ((*RUNNING, ended("killed"), launched("l1")), None, Leave()),
+    ],
+)
+def test_training_that_returned_without_an_end_is_started_again_as_often_as_planned(
+    events: tuple[Record, ...], signal: str | None, action: Action
+) -> None:
+    twice = Policy(curves_every=100, attempts=2)
+    assert reconcile(twice, state(*events), seen(training="returned", signal=signal), 101.0) == (action,)
 
 
 @pytest.mark.parametrize("training", ["running", "returned"])
@@ -355,6 +380,7 @@ class RacingStore(MemoryStore):
 
 
 PLANNED = 12
+TWICE = Policy(curves_every=100, attempts=2)
 
 
 class Gang:
@@ -419,7 +445,7 @@ class Process:
                 signal=self.signal,
                 curves_update=PLANNED,
             )
-            return reconcile(POLICY, self.log.state, around, now)
+            return reconcile(TWICE, self.log.state, around, now)
 
         self.log.refresh()
         try:
