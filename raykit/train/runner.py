@@ -7,12 +7,17 @@ nothing that Ray keeps or loses can change a run.
 
 from __future__ import annotations
 
+import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import ray.train
+import ray.train.collective
 import ray.train.torch
+import torch.distributed as dist
 from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raykit.errors import RaykitError, by_kind
 from raykit.plan import Plan
@@ -21,6 +26,9 @@ from raykit.train.facts import local_device
 from raykit.train.gang import Gang
 from raykit.train.inputs import Task
 from raykit.train.worker import work
+
+GANG_TIMEOUT = timedelta(minutes=10)
+"""How long a rank waits for the others in one collective call."""
 
 
 def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> None:
@@ -36,10 +44,9 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> N
     storage.mkdir(mode=0o700, exist_ok=True)
     refusal = storage / f"{name}.refused"
     gpu = local_device(plan) == "cuda"
-    trainer = ray.train.torch.TorchTrainer(
+    trainer = DataParallelTrainer(
         _rank,
         train_loop_config={"task": task.plain(), "refusal": str(refusal)},
-        torch_config=ray.train.torch.TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=600),
         scaling_config=ScalingConfig(
             num_workers=plan.run.workers,
             use_gpu=gpu,
@@ -63,16 +70,32 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> N
 
 def _rank(config: dict[str, Any]) -> None:
     """One rank. A deliberate refusal is in the run's log already; raised here, Ray would only try it again."""
-    context = ray.train.get_context()
-    gang = Gang(
-        rank=context.get_world_rank(), world=context.get_world_size(), device=ray.train.torch.get_device()
-    )
+    gang = _join()
     try:
         work(Task.of(config["task"]), gang, Directive(), notice=_preemption)
     except RaykitError as error:
         print(f"{error.kind}: {error}")
         if gang.leads:
             Path(config["refusal"]).write_text(f"{error.kind}: {error}")
+
+
+def _join() -> Gang:
+    """This rank's gang. Ranks meet in a private file: the usual meeting point listens on every address."""
+    context = ray.train.get_context()
+    gang = Gang(
+        rank=context.get_world_rank(), world=context.get_world_size(), device=ray.train.torch.get_device()
+    )
+    if gang.world > 1:
+        made = tempfile.mkdtemp(prefix="raykit-gang-") if gang.leads else None
+        meeting = ray.train.collective.broadcast_from_rank_zero(made)
+        dist.init_process_group(
+            "nccl" if gang.device.type == "cuda" else "gloo",
+            init_method=f"file://{meeting}/store",
+            rank=gang.rank,
+            world_size=gang.world,
+            timeout=GANG_TIMEOUT,
+        )
+    return gang
 
 
 def _preemption() -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +21,19 @@ class Undisturbed:
     rows: list[bytes]
 
 
+def run_undisturbed(nursery: Nursery, folder: Path, edits: dict[str, str]) -> Undisturbed:
+    plan = write_job(folder / "job", edits)
+    run = Launches(nursery, freeze_job(folder / "store", plan), int(edits.get("workers", "1")))
+    ends = run.run()
+    assert {code for code, _ in ends} == {0}, ends
+    return Undisturbed(plan, final_digest(run.task), rows_bits(run.task))
+
+
 @pytest.fixture(scope="session")
-def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    plan = write_job(folder / "job", EDITS)
-    run = Launches(nursery, freeze_job(folder / "store", plan))
-    assert [code for code, _ in run.run()] == [0]
-    yield Undisturbed(plan, final_digest(run.task), rows_bits(run.task))
+def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    return run_undisturbed(nursery, tmp_path_factory.mktemp("undisturbed"), EDITS)
+
+
+@pytest.fixture(scope="session")
+def two_ranks_undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    return run_undisturbed(nursery, tmp_path_factory.mktemp("two-ranks"), {**EDITS, "workers": "2"})

@@ -40,9 +40,9 @@ def listing(root: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_a_killed_worker_and_a_killed_controller(tmp_path: Path, undisturbed) -> None:
+def test_a_killed_worker_and_a_killed_controller_of_two_ranks(tmp_path: Path, two_ranks_undisturbed) -> None:
     store = Store(tmp_path / "store")
-    launch = raykit("launch", str(undisturbed.plan), root=store.root, environment=SLOW)
+    launch = raykit("launch", str(two_ranks_undisturbed.plan), root=store.root, environment=SLOW)
     state = store.wait("the first rows", lambda s: s.rows >= 12, launch.process)
     kill(state.attempt.place.pid)
     store.wait("a second attempt", lambda s: len(s.attempts) == 2 and s.rows >= 30, launch.process)
@@ -52,7 +52,7 @@ def test_a_killed_worker_and_a_killed_controller(tmp_path: Path, undisturbed) ->
     assert [attempt.attempt for attempt in store.state().attempts] == [1, 2, 3]
     assert [end.reason for end in store.state().ends.values()] == ["killed", "killed", "completed"]
     assert all(a.resume.exactness == "exact" for a in store.state().attempts[1:])
-    same_run(store, undisturbed)
+    same_run(store, two_ranks_undisturbed)
 
 
 def test_a_day_in_the_life_of_a_run(tmp_path: Path, undisturbed) -> None:
@@ -80,8 +80,11 @@ def test_a_day_in_the_life_of_a_run(tmp_path: Path, undisturbed) -> None:
     code, out, err = raykit("resume", "tiny", root=store.root).end()
     assert code == 0, (out, err)
     same_run(store, undisturbed)
-    assert not [p for p in psutil.process_iter(["environ"]) if "RAYKIT_ROOT" in (p.info["environ"] or {})
-                and p.info["environ"]["RAYKIT_ROOT"] == str(store.root)], "a process was left behind"
+    assert not [
+        p
+        for p in psutil.process_iter(["environ"])
+        if "RAYKIT_ROOT" in (p.info["environ"] or {}) and p.info["environ"]["RAYKIT_ROOT"] == str(store.root)
+    ], "a process was left behind"
 
     before = listing(store.root)
     code, out, err = raykit("launch", plan, root=store.root).end()
