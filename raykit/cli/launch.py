@@ -15,7 +15,8 @@ from raykit.errors import ApprovalError, PlanError
 from raykit.records import EXACTNESS
 
 if TYPE_CHECKING:
-    from raykit.fleet.supervisor import Outcome, Site
+    from raykit.fleet.site import Site
+    from raykit.fleet.supervisor import Outcome
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]
 
@@ -28,7 +29,7 @@ def launch(plan: Plan, root: Root = DEFAULT_ROOT, json: Json = False) -> None:
     Raises:
         RaykitError: whatever refuses the launch, or ended it.
     """
-    from raykit.fleet.supervisor import site_of
+    from raykit.fleet.site import site_of
 
     _run(site_of(plan, root), json=json)
 
@@ -59,7 +60,8 @@ def resume(
         ApprovalError: an amendment without a person or a reason.
         RaykitError: whatever refuses the launch, or ended it.
     """
-    from raykit.fleet.supervisor import amend, site_of, stored_site
+    from raykit.fleet.claim import amend
+    from raykit.fleet.site import site_of, stored_site
 
     with ExitStack() as stack:
         is_file = target.endswith(".toml") or Path(target).is_file()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from raykit.errors import CorruptError
-from raykit.ids import sha256
 from raykit.reconcile import RunState
-from raykit.records import AttemptStarted, EvaluationRow, MonitorRow, Row, Segment, Superseded, Versioned
+from raykit.records import AttemptStarted, EvaluationRow, MonitorRow, Row, Segment, Superseded
 from raykit.store.base import ObjectStore
+from raykit.store.segments import read_segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +59,14 @@ class Followed:
                 series.pop()
 
     def _read(self, store: ObjectStore, segment: Segment) -> None:
-        data = store.get(segment.key)
-        if sha256(data) != segment.sha256:
-            raise CorruptError(f"{segment.key} does not match its sha256")
-        kind, series = self._series(segment)
-        series += [kind.from_bytes(line, segment.key) for line in data.splitlines()]
-
-    def _series(self, segment: Segment) -> tuple[type[Versioned], list[object]]:
-        match segment.series:
-            case "train":
-                return Row, self.rows  # type: ignore[return-value]
-            case "development":
-                return EvaluationRow, self.evaluations  # type: ignore[return-value]
-            case "monitor":
-                return MonitorRow, self.monitors  # type: ignore[return-value]
+        for row in read_segment(store, segment):
+            match row:
+                case Row():
+                    self.rows.append(row)
+                case EvaluationRow():
+                    self.evaluations.append(row)
+                case MonitorRow():
+                    self.monitors.append(row)
 
     def glimpse(self, state: RunState, updates: int) -> Glimpse:
         """What the newest rows say, at the rate of the last few hundred."""

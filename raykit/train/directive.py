@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 from raykit.errors import FencedError, RaykitError, StoreUnavailableError
-from raykit.reconcile import fold, require_attempt
-from raykit.records import EndReason, RunEntry
-from raykit.store.log import Log
+from raykit.reconcile import require_attempt
+from raykit.records import EndReason
+from raykit.store.log import RunLog
 from raykit.train.rows import Stamp
 from raykit.train.step import Asked
 
@@ -56,7 +56,7 @@ class Directive:
         return Asked(stop=self.why is not None, save=save)
 
     def listen(
-        self, log: Log[RunEntry], stamp: Stamp, notice: Callable[[], str | None] | None = None
+        self, log: RunLog, stamp: Stamp, notice: Callable[[], str | None] | None = None
     ) -> None:
         """Start listening to the log and, every poll, to `notice`, which says why to stop."""
 
@@ -76,8 +76,8 @@ class Directive:
         self._thread = threading.Thread(target=work, name="raykit-directive", daemon=True)
         self._thread.start()
 
-    def _heed(self, log: Log[RunEntry], stamp: Stamp) -> None:
-        state = fold(log.entries)
+    def _heed(self, log: RunLog, stamp: Stamp) -> None:
+        state = log.state
         try:
             require_attempt(state, stamp.launch, stamp.attempt)
         except FencedError as error:

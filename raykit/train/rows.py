@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from raykit.errors import DeadlineError, RaykitError, StoreUnavailableError, UnknownOutcomeError
 from raykit.ids import sha256
-from raykit.reconcile import fold, require_attempt
+from raykit.reconcile import require_attempt
 from raykit.records import EvaluationRow, MonitorRow, Record, Row, RunEntry, Segment, Series, TermRow
 from raykit.store import layout
 from raykit.store.base import ObjectStore
-from raykit.store.log import Log
+from raykit.store.log import RunLog
 
 
 class Figures(NamedTuple):
@@ -66,7 +66,7 @@ class Rows:
     def __init__(
         self,
         store: ObjectStore,
-        log: Log[RunEntry],
+        log: RunLog,
         stamp: Stamp,
         make_row: Callable[[Figures], Row],
         *,
@@ -203,7 +203,7 @@ class Rows:
 
     def _once(self, entries: Sequence[RunEntry], events: list[Record]) -> list[Record]:
         """The events, unless an append whose reply was lost has put them there already."""
-        state = fold(entries)
+        state = self._log.state
         require_attempt(state, self._stamp.launch, self._stamp.attempt)
         return [] if events[0] in state.events else events
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raykit.errors import RaykitError
-from raykit.reconcile import fold, require_attempt
+from raykit.reconcile import require_attempt
 from raykit.records import Commit, Exactness, FileRef, Manifest, Record, RunEntry
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Slot, gather, write_file, write_manifest, write_note
-from raykit.store.log import Log
+from raykit.store.log import RunLog
 from raykit.train.gang import Gang
 from raykit.train.rows import Rows, Stamp
 from raykit.train.state import Capture, Live
@@ -44,7 +44,7 @@ class Saver:
     def __init__(
         self,
         store: ObjectStore,
-        log: Log[RunEntry],
+        log: RunLog,
         stamp: Stamp,
         gang: Gang,
         bound: Bound,
@@ -168,7 +168,7 @@ class Saver:
         return wait
 
     def _once(self, entries: Sequence[RunEntry], commit: Commit) -> list[Record]:
-        state = fold(entries)
+        state = self._log.state
         require_attempt(state, self._stamp.launch, self._stamp.attempt)
         return [] if any(known.key == commit.key for known in state.commits) else [commit]
 

@@ -16,7 +16,7 @@ from typing import Any
 from raykit.data.members import compare
 from raykit.data.order import Order
 from raykit.errors import FencedError, GateError, RaykitError
-from raykit.reconcile import fold, require_attempt, require_launch
+from raykit.reconcile import require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
@@ -26,10 +26,10 @@ from raykit.records import (
     RunEntry,
     Superseded,
 )
-from raykit.store import layout, open_store
+from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
-from raykit.store.log import Log
+from raykit.store.log import RunLog
 from raykit.store.place import this_place
 from raykit.train import facts, probes
 from raykit.train.build import Built, build, set_up_process
@@ -100,12 +100,7 @@ class _Attempt:
         self._store = store
         self._inputs = inputs
         self._plan = inputs.plan
-        self._log = Log(
-            store,
-            layout.run_log(task.experiment, task.run),
-            RunEntry,
-            by=f"{task.launch}/rank-{gang.rank}",
-        )
+        self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
         self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
         self._keyed = inputs.keyed("train")
         self._facts = facts.here(gang, self._plan.run.threads)
@@ -157,7 +152,7 @@ class _Attempt:
             entry = self._log.append(lambda entries: self._begin(entries, changed, start), at=time.time())
             assert entry is not None
             chosen = start[-1]
-            gates = fold(self._log.entries).gates
+            gates = self._log.state.gates
             return {
                 "attempt": chosen.attempt,
                 "exactness": chosen.exactness,
@@ -175,7 +170,7 @@ class _Attempt:
         self, entries: Sequence[RunEntry], changed: list[Difference], out: list[Start]
     ) -> list[Record]:
         """The events that start this attempt: how the one before ended, what falls away, and its receipt."""
-        state = fold(entries)
+        state = self._log.state
         require_launch(state, self._task.launch)
         start = decide_start(
             self._store, self._task, self._plan, state, self._facts, changed[0] if changed else None
@@ -301,7 +296,7 @@ class _Attempt:
 
     def _note_gate(self, result: GateResult, attempt: int) -> None:
         def decide(entries: Sequence[RunEntry]) -> list[Record]:
-            require_attempt(fold(entries), self._task.launch, attempt)
+            require_attempt(self._log.state, self._task.launch, attempt)
             return [result]
 
         self._log.append(decide, at=time.time())
@@ -371,7 +366,7 @@ class _Attempt:
         rows.close(timeout_s=CLOSE_S)
 
         def decide(entries: Sequence[RunEntry]) -> list[Record]:
-            state = fold(entries)
+            state = self._log.state
             require_attempt(state, stamp.launch, stamp.attempt)
             update = ending.update if ending.reason != "failed" else state.recorded()
             return [

@@ -1,0 +1,197 @@
+"""Before anything starts: is the run complete, held, resumable; then freeze what it is made of, and take it.
+
+All that refuses a launch happens here and writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib import metadata
+
+from raykit import reconcile as brain
+from raykit.errors import GateError, HeldError
+from raykit.fleet.site import RUN, Site, changed_members, make_ready, task_of
+from raykit.ids import digest_of
+from raykit.plan import contract, differences
+from raykit.records import (
+    Amended,
+    AttemptEnded,
+    Difference,
+    Exactness,
+    ExperimentEntry,
+    Launched,
+    Locked,
+    Record,
+    RunEntry,
+    RunRecord,
+)
+from raykit.store import layout
+from raykit.store.log import Log, RunLog
+from raykit.store.place import alive, this_place
+from raykit.store.probe import probe
+from raykit.train import facts, frozen
+from raykit.train.inputs import Task, read_plan
+from raykit.train.prepare import Prepared, freeze
+from raykit.train.resume import Start, decide_start, difference_digest
+from raykit.train.resume import differences as resume_differences
+
+
+def completed_at(site: Site, state: brain.RunState) -> int | None:
+    """The last update of a run that is complete under this very plan; None if it is not complete.
+
+    Raises:
+        GateError: it is complete, under a plan that would train something else.
+    """
+    if not state.completed:
+        return None
+    ended, attempt = state.ended, state.attempt
+    assert ended is not None and attempt is not None
+    was = contract(read_plan(site.store, site.name, attempt.plan))
+    changed = differences(was, contract(site.plan))
+    if changed:
+        named = "; ".join(f"{field}: {before} -> {after}" for field, before, after in changed[:5])
+        raise GateError(
+            f"{site.name} is complete, under another plan: {named}",
+            field="name",
+            value=site.name,
+            rule="one name, one trained result",
+            remedy="give the new plan a name of its own",
+        )
+    return ended.update
+
+
+def claim(site: Site, log: RunLog) -> tuple[Task, Start]:
+    """Decide how the run goes on, freeze what it is made of, and take it for a new launch.
+
+    Raises:
+        PlanError: the recipe, its params, data or splits are not usable.
+        UnusableRootError: the store cannot be written or trusted.
+        HeldError: another launch that is alive holds the run.
+        ExactnessError: the resume would be less exact than the plan needs.
+        CorruptError: stored bytes do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    ready = make_ready(site)
+    task = task_of(site, ready)
+    _takeable(log.state, task)
+    start = decide_start(
+        site.store,
+        task,
+        site.plan,
+        log.state,
+        facts.expected(site.plan),
+        changed_members(site, ready),
+        code=frozen.folder_files(site.folder),
+    )
+    probe(site.store)
+    _freeze(site, ready)
+    _take(log, task)
+    return task, start
+
+
+def _seen(state: brain.RunState, task: Task) -> brain.Seen:
+    holder = state.launched
+    return brain.Seen(
+        launch=task.launch,
+        place=this_place(),
+        holder_alive=None if holder is None else alive(holder.place),
+    )
+
+
+def _takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
+    """The action that takes the run.
+
+    Raises:
+        HeldError: somebody alive has it.
+    """
+    (action,) = brain.reconcile(brain.Policy(curves_every=1), state, _seen(state, task), time.time())
+    if isinstance(action, brain.RefuseHeld):
+        place = action.holder.place
+        raise HeldError(
+            f"{task.experiment} is running: launch {action.holder.launch}, process {place.pid} on {place.host}, "
+            f"last heard {time.time() - action.heard_at:.0f} s ago",
+            remedy=f"raykit status; or end that launch: kill -TERM {place.pid}",
+        )
+    assert isinstance(action, brain.TakeRun)
+    return action
+
+
+def _freeze(site: Site, ready: Prepared) -> None:
+    """Store what the lock binds, and say in the experiment's log that it is locked."""
+    environment = freeze(site.store, ready)
+    locked = Locked(
+        plan=ready.lock_sha256,
+        contract=digest_of(contract(site.plan)),
+        code=ready.code_sha256,
+        environment=environment,
+        data=ready.data_sha256,
+    )
+    log = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by="launch")
+
+    def decide(entries: Sequence[ExperimentEntry]) -> list[Record]:
+        locks = [event for entry in entries for event in entry.events if isinstance(event, Locked)]
+        return [] if locks and locks[-1] == locked else [locked]
+
+    log.append(decide, at=time.time())
+    record = RunRecord(experiment=site.name, run=RUN, **locked.model_dump(exclude={"event"}))
+    key = layout.run_record(site.name, RUN)
+    if site.store.head(key) is None:
+        site.store.put_new(key, record.to_bytes())
+
+
+def _take(log: RunLog, task: Task) -> None:
+    """Write `launched`, after the ends of attempts that nobody ended.
+
+    Raises:
+        HeldError: another launch was faster, or holds the run.
+    """
+
+    def decide(entries: Sequence[RunEntry]) -> list[Record]:
+        state = log.state
+        if state.launched is not None and state.launched.launch == task.launch:
+            return []
+        action = _takeable(state, task)
+        ends = [AttemptEnded(attempt=a, reason="killed", update=state.recorded()) for a in action.unended]
+        claim = Launched(
+            launch=task.launch, place=this_place(), lease_s=task.lease_s, raykit=metadata.version("raykit")
+        )
+        return [*ends, claim]
+
+    log.append(decide, at=time.time())
+
+
+# --- amendments ---------------------------------------------------------------------------------------------
+
+
+def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Difference]:
+    """Record that a person lets this run go on with exactly the differences there are now.
+
+    Raises:
+        GateError: there is nothing to resume, no difference, or the differences leave less than `allows`.
+    """
+    state = site.run_log("reader").state
+    if not state.commits:
+        raise GateError(f"{site.name} has no checkpoint to resume from", remedy="raykit launch PLAN")
+    ready = make_ready(site)
+    task = task_of(site, ready)
+    made_by = next(a for a in state.attempts if a.attempt == state.commits[-1].attempt)
+    found = resume_differences(
+        site.store, task, site.plan, made_by, facts.expected(site.plan), frozen.folder_files(site.folder)
+    )
+    changed = changed_members(site, ready)
+    if changed is not None:
+        found.append(changed)
+    left = brain.lowest(found)
+    if brain.falls_short(left, allows):
+        raise GateError(
+            f"what differs leaves {left}, which is less than {allows}",
+            field="--as",
+            value=allows,
+            rule="; ".join(f"{d.what} leaves {d.allows}" for d in found),
+            remedy=f"--as {left}, or put back what differs",
+        )
+    amendment = Amended(run=RUN, allows=allows, reason=reason, differences=difference_digest(tuple(found)))
+    people = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by=person)
+    people.append(lambda entries: [amendment], at=time.time())
+    return found

@@ -1,0 +1,143 @@
+"""A plan where it lies, and the store it runs in: everything a launch reads before it decides anything."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from raykit.data.members import Membership, compare
+from raykit.data.members import load as load_members
+from raykit.errors import NotFoundError, PlanError
+from raykit.ids import digest_of
+from raykit.plan import Plan, contract, load_plan, require_supported
+from raykit.records import Difference, ExperimentEntry, Locked
+from raykit.store import layout, open_store
+from raykit.store.base import ObjectStore
+from raykit.store.log import Log, RunLog
+from raykit.train import frozen
+from raykit.train.inputs import Task, read_plan
+from raykit.train.prepare import Prepared, prepare
+from raykit.train.recipe import recipe_folder
+
+RUN = "main"
+"""The run of a plan that is not a search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A plan where it lies, and the store it runs in."""
+
+    root: str
+    store: ObjectStore
+    plan: Plan
+    plan_bytes: bytes
+    folder: Path
+    """The folder that the recipe's module is in."""
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    def run_log(self, by: str) -> RunLog:
+        """The run's log, read to its end.
+
+        Raises:
+            CorruptError: the log is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        log = RunLog(self.store, self.name, RUN, by=by)
+        log.refresh()
+        return log
+
+
+def site_of(plan_path: Path, root: str) -> Site:
+    """Read a plan file.
+
+    Raises:
+        PlanError: it cannot be read, or its fields are wrong, or it needs what this version does not have.
+        UnusableRootError: the root is not a path or an s3 URL.
+    """
+    try:
+        data = plan_path.read_bytes()
+    except OSError as error:
+        raise PlanError(
+            f"{plan_path} cannot be read: {error.strerror}",
+            field="PLAN",
+            value=str(plan_path),
+            rule="a plan file",
+        ) from error
+    plan = load_plan(data, where=str(plan_path))
+    require_supported(plan)
+    folder = recipe_folder(plan.recipe, plan_path)
+    return Site(root=root, store=open_store(root), plan=plan, plan_bytes=data, folder=folder)
+
+
+@contextmanager
+def stored_site(name: str, root: str) -> Iterator[Site]:
+    """The newest locked plan of an experiment with its frozen code, unpacked for the time of the block.
+
+    Raises:
+        NotFoundError: no such experiment.
+        CorruptError: what was frozen does not match its digests.
+    """
+    store = open_store(root)
+    locked = newest_lock(store, name)
+    if locked is None:
+        raise NotFoundError(f"there is no experiment {name} in {store.url}", field="NAME", value=name)
+    plan = read_plan(store, name, locked.plan)
+    data = store.get(layout.plan(name, locked.plan, "plan.toml"))
+    with tempfile.TemporaryDirectory(prefix="raykit-resume-") as folder:
+        frozen.unpack(frozen.read_code(store, name, locked.code), Path(folder))
+        yield Site(root=root, store=store, plan=plan, plan_bytes=data, folder=Path(folder))
+
+
+def newest_lock(store: ObjectStore, name: str) -> Locked | None:
+    """The newest plan that was locked for an experiment."""
+    found = None
+    for entry in Log(store, layout.experiment_log(name), ExperimentEntry, by="reader").refresh():
+        for event in entry.events:
+            if isinstance(event, Locked):
+                found = event
+    return found
+
+
+def make_ready(site: Site) -> Prepared:
+    """Prepare with the members that the experiment already has."""
+    return prepare(site.plan, site.plan_bytes, site.folder, kept=kept_members(site))
+
+
+def kept_members(site: Site) -> Membership | None:
+    """The members of the experiment's newest lock."""
+    locked = newest_lock(site.store, site.name)
+    return None if locked is None else load_members(site.store, site.name, locked.data)
+
+
+def changed_members(site: Site, ready: Prepared) -> Difference | None:
+    """How the data of today differ from the members that are kept, member by member."""
+    kept = kept_members(site)
+    if kept is None or kept.digest != ready.data_sha256:
+        return None
+    found = compare(kept, ready.source)
+    return (
+        None
+        if found is None
+        else Difference(what="split members", was="as stored", now=str(found), allows="inexact")
+    )
+
+
+def task_of(site: Site, ready: Prepared) -> Task:
+    """What the workers of a new launch are told."""
+    return Task(
+        root=site.root if "://" in site.root else str(Path(site.root).resolve()),
+        experiment=site.name,
+        run=RUN,
+        launch=secrets.token_hex(6),
+        plan=ready.lock_sha256,
+        contract=digest_of(contract(site.plan)),
+        code=ready.code_sha256,
+        data=ready.data_sha256,
+    )
