@@ -5,6 +5,9 @@ nursery itself starts no threads. Children can be told where to die, with a real
 
     {"put": "commit", "when": "before", "nth": 2}     at a store operation whose key contains a text
     {"loss": 7}                                        in the 7th forward pass of training, before its loss
+
+With `"signal"` they send themselves another one there: SIGTERM to be asked to stop, SIGSTOP to be left hanging. `env`
+adds to a child's environment, `hooks` are functions of `rankhooks` that are called in it before it trains.
 """
 
 from __future__ import annotations
@@ -42,12 +45,23 @@ class Nursery:
         world: int = 1,
         rendezvous: str | None = None,
         die: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        hooks: Mapping[str, Any] | None = None,
     ) -> Rank:
         """Start one rank."""
         self._started += 1
         out = self._folder / f"{self._started}.out"
         pid = self._ask(
-            {"task": dict(task), "rank": rank, "world": world, "rendezvous": rendezvous, "die": die, "out": str(out)}
+            {
+                "task": dict(task),
+                "rank": rank,
+                "world": world,
+                "rendezvous": rendezvous,
+                "die": die,
+                "env": dict(env or {}),
+                "hooks": dict(hooks or {}),
+                "out": str(out),
+            }
         )
         return Rank(self, pid, out)
 
@@ -91,7 +105,7 @@ class Rank:
 
 
 def _serve() -> None:
-    import torch  # noqa: F401
+    import torch._inductor.config  # noqa: F401 - determinism needs it, and it takes longer than a whole tiny run
 
     import raykit.store.local
     import raykit.train.worker  # noqa: F401
@@ -137,6 +151,7 @@ def _fork(question: dict[str, Any]) -> int:
 def _run(question: dict[str, Any]) -> int:
     import ctypes
 
+    import rankhooks
     import torch
     import torch.distributed as dist
 
@@ -147,6 +162,9 @@ def _run(question: dict[str, Any]) -> int:
     from raykit.train.worker import work
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives the tests
+    os.environ.update(question["env"])
+    for name, argument in question["hooks"].items():
+        getattr(rankhooks, name)(argument)
     directive = Directive()
     signal.signal(signal.SIGTERM, lambda *_: directive.stop("SIGTERM"))
     task = Task.of(question["task"])
@@ -176,12 +194,13 @@ def _mortal(root: str, die: dict[str, Any] | None) -> Any:
 
 
 class _DyingStore:
-    """A store that kills this process at one `put_new`."""
+    """A store that kills this process, or sends it another signal, at one `put_new`."""
 
     def __init__(self, inner: Any, die: dict[str, Any]) -> None:
         self._inner = inner
         self._die = die
         self._left = die.get("nth", 1)
+        self._signal = die.get("signal", signal.SIGKILL)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -192,10 +211,10 @@ class _DyingStore:
         hit = self._die["put"] in key or self._die["put"].encode() in bytes(data)[:4096]
         self._left -= hit
         if hit and self._left == 0 and self._die["when"] == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self._signal)
         stored = self._inner.put_new(key, data)
-        if hit and self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if hit and self._left == 0 and self._die["when"] == "after":
+            os.kill(os.getpid(), self._signal)
         return stored
 
 

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from raykit.history import same_bits
 from raykit.ids import digest_of
 from raykit.plan import contract, load_plan
 from raykit.reconcile import RunState, fold
-from raykit.records import AttemptEnded, Launched, RunEntry
+from raykit.records import AttemptEnded, ExperimentEntry, Launched, Locked, RunEntry, RunRecord
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.local import LocalStore
@@ -51,17 +51,19 @@ def freeze_job(root: Path, plan_path: Path) -> Task:
     data = plan_path.read_bytes()
     plan = load_plan(data, where=str(plan_path))
     ready = prepare(plan, data, plan_path.parent)
-    freeze(LocalStore(root), ready)
-    return Task(
-        root=str(root),
-        experiment=plan.name,
-        run=RUN,
-        launch="none",
-        plan=ready.lock_sha256,
-        contract=digest_of(contract(plan)),
-        code=ready.code_sha256,
-        data=ready.data_sha256,
-    )
+    store = LocalStore(root)
+    bound = {
+        "plan": ready.lock_sha256,
+        "contract": digest_of(contract(plan)),
+        "code": ready.code_sha256,
+        "data": ready.data_sha256,
+    }
+    locked = Locked(environment=freeze(store, ready), **bound)
+    log = Log(store, layout.experiment_log(plan.name), ExperimentEntry, by="test")
+    log.append(lambda entries: [locked], at=time.time())
+    record = RunRecord(experiment=plan.name, run=RUN, **locked.model_dump(exclude={"event"}))
+    store.put_new(layout.run_record(plan.name, RUN), record.to_bytes())
+    return Task(root=str(root), experiment=plan.name, run=RUN, launch="none", **bound)
 
 
 def run_log(store: ObjectStore, task: Task) -> Log[RunEntry]:
@@ -98,6 +100,8 @@ class Launches:
     nursery: Nursery
     task: Task
     world: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    hooks: Mapping[str, Any] = field(default_factory=dict)
 
     def start(self, die: Mapping[str, Any] | None = None, dying_rank: int = 0) -> list[Rank]:
         """Take the run and start every rank; `dying_rank` dies where `die` says."""
@@ -110,6 +114,8 @@ class Launches:
                 world=self.world,
                 rendezvous=rendezvous,
                 die=die if rank == dying_rank else None,
+                env=self.env,
+                hooks=self.hooks,
             )
             for rank in range(self.world)
         ]

@@ -1,0 +1,58 @@
+"""What a rank of the nursery can be told to do to itself before it trains: other facts, and watched parsers."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import tarfile
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def facts(other: Mapping[str, str]) -> None:
+    """This rank takes itself to run on something else: `{"torch": "9.9.9"}`."""
+    from raykit.train import facts as module
+
+    true = module.here
+    module.here = lambda gang, threads: {**true(gang, threads), **other}
+
+
+def parsers(watch: Mapping[str, str]) -> None:
+    """Note every call of a parser in the file `notes`: its name, and whether it is given the text `canary`."""
+    import pyarrow.parquet
+    import safetensors.torch
+
+    from raykit.records import Record
+
+    notes = os.open(watch["notes"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    canary = watch["canary"].encode()
+
+    def watched(name: str, parser: Callable[..., Any], at: int | str = 0) -> Callable[..., Any]:
+        @functools.wraps(parser)
+        def note(*arguments: Any, **named: Any) -> Any:
+            data = _bytes(named.get(at, b"") if isinstance(at, str) else arguments[at])
+            os.write(notes, f"{name} {'canary' if canary in data else 'clean'}\n".encode())
+            return parser(*arguments, **named)
+
+        return note
+
+    safetensors.torch.load = watched("safetensors", safetensors.torch.load)
+    json.loads = watched("json", json.loads)
+    tomllib.loads = watched("toml", tomllib.loads)
+    tarfile.open = watched("tar", tarfile.open, "fileobj")
+    pyarrow.parquet.ParquetFile = watched("parquet", pyarrow.parquet.ParquetFile)
+    validate = Record.model_validate_json.__func__
+    Record.model_validate_json = classmethod(watched("record", validate, 1))
+
+
+def _bytes(data: Any) -> bytes:
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, io.BytesIO):
+        return data.getvalue()
+    if callable(getattr(data, "read_at", None)):  # a file of Arrow's
+        return bytes(data.read_at(data.size(), 0))
+    return bytes(data)
