@@ -113,10 +113,7 @@ def _serve() -> None:
     ended: dict[int, int] = {}
     for line in sys.stdin:
         question = json.loads(line)
-        if "wait" in question:
-            answer = _wait(question["wait"], ended)
-        else:
-            answer = _fork(question)
+        answer = _wait(question["wait"], ended) if "wait" in question else _fork(question)
         print(answer, flush=True)
 
 

@@ -13,18 +13,17 @@ from typing import Any
 
 from nursery import Nursery, Rank
 
+from raykit.fleet.claim import lock
+from raykit.fleet.site import make_ready, site_of, task_of
 from raykit.history import same_bits
-from raykit.ids import digest_of
-from raykit.plan import contract, load_plan
 from raykit.reconcile import RunState, fold
-from raykit.records import AttemptEnded, ExperimentEntry, Launched, Locked, RunEntry, RunRecord
+from raykit.records import AttemptEnded, Launched, RunEntry
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.local import LocalStore
 from raykit.store.log import Log
 from raykit.store.place import this_place
 from raykit.train.inputs import Task
-from raykit.train.prepare import freeze, prepare
 
 TINY = Path(__file__).parent / "tiny"
 RUN = "main"
@@ -47,23 +46,11 @@ def write_job(folder: Path, edits: Mapping[str, str] | None = None) -> Path:
 
 
 def freeze_job(root: Path, plan_path: Path) -> Task:
-    """What a launch does before it starts anything; returns its task, without a launch id."""
-    data = plan_path.read_bytes()
-    plan = load_plan(data, where=str(plan_path))
-    ready = prepare(plan, data, plan_path.parent)
-    store = LocalStore(root)
-    bound = {
-        "plan": ready.lock_sha256,
-        "contract": digest_of(contract(plan)),
-        "code": ready.code_sha256,
-        "data": ready.data_sha256,
-    }
-    locked = Locked(environment=freeze(store, ready), **bound)
-    log = Log(store, layout.experiment_log(plan.name), ExperimentEntry, by="test")
-    log.append(lambda entries: [locked], at=time.time())
-    record = RunRecord(experiment=plan.name, run=RUN, **locked.model_dump(exclude={"event"}))
-    store.put_new(layout.run_record(plan.name, RUN), record.to_bytes())
-    return Task(root=str(root), experiment=plan.name, run=RUN, launch="none", **bound)
+    """What a launch does before it starts anything; returns its task. `take` gives it a launch id."""
+    site = site_of(plan_path, str(root))
+    ready = make_ready(site)
+    lock(site, ready)
+    return task_of(site, ready)
 
 
 def run_log(store: ObjectStore, task: Task) -> Log[RunEntry]:

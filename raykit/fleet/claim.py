@@ -85,7 +85,7 @@ def claim(site: Site, log: RunLog) -> tuple[Task, Start]:
         code=frozen.folder_files(site.folder),
     )
     probe(site.store)
-    _freeze(site, ready)
+    lock(site, ready)
     _take(log, task)
     return task, start
 
@@ -117,7 +117,7 @@ def _takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
     return action
 
 
-def _freeze(site: Site, ready: Prepared) -> None:
+def lock(site: Site, ready: Prepared) -> None:
     """Store what the lock binds, and say in the experiment's log that it is locked."""
     environment = freeze(site.store, ready)
     locked = Locked(

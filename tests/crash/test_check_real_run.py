@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from nursery import Nursery
 from plainrun import Launches, freeze_job, write_job
 
 import raykit
-from raykit.records import ExperimentEntry, Locked, RunRecord
-from raykit.store import layout
 from raykit.store.local import LocalStore
-from raykit.store.log import Log
 from raykit.testing.invariants import check_invariants
-from raykit.train.inputs import Task
-
-
-def lock(store: LocalStore, task: Task) -> None:
-    """Say what is locked, as `raykit launch` does before it takes the run."""
-    name = task.experiment
-    environments = [item.key for item in store.list(layout.experiment(name)) if "/env/" in item.key]
-    locked = Locked(
-        plan=task.plan,
-        contract=task.contract,
-        code=task.code,
-        environment=environments[0].rpartition("/")[2].removesuffix(".json"),
-        data=task.data,
-    )
-    log = Log(store, layout.experiment_log(name), ExperimentEntry, by="test")
-    log.append(lambda _: [locked], at=time.time())
-    record = RunRecord(experiment=name, run=task.run, **locked.model_dump(exclude={"event"}))
-    store.put_new(layout.run_record(name, task.run), record.to_bytes())
 
 
 def test_a_run_killed_at_its_start_and_in_its_middle_keeps_every_promise(
@@ -40,7 +18,6 @@ def test_a_run_killed_at_its_start_and_in_its_middle_keeps_every_promise(
     # covers I1, I4, I12, HIST-15, HIST-16
     task = freeze_job(tmp_path / "store", write_job(tmp_path / "job"))
     store = LocalStore(tmp_path / "store")
-    lock(store, task)
     launches = Launches(nursery, task)
     launches.killed({"put": "commit", "when": "after", "nth": 1})
     check_invariants(store)
