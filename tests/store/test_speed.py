@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +27,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start_s
 
 
-def test_a_large_stream_costs_little_more_than_writing_and_syncing_it(tmp_path: Path) -> None:
+def test_a_large_stream_costs_little_more_than_writing_it_while_it_is_hashed(tmp_path: Path) -> None:
     state = memoryview(random.Random(1).randbytes(PIECE_BYTES) * (STATE_BYTES // PIECE_BYTES))
     pieces = [state[i : i + PIECE_BYTES] for i in range(0, STATE_BYTES, PIECE_BYTES)]
     store = LocalStore(tmp_path / "root")
@@ -36,18 +38,25 @@ def test_a_large_stream_costs_little_more_than_writing_and_syncing_it(tmp_path: 
                 file.write(piece)
             os.fsync(file.fileno())
 
-    plain_s = store_s = float("inf")
-    for i in range(20):
+    def write_and_hash() -> None:
+        """As well as it can be done: with two free cores, the longer of the two."""
+        hasher = threading.Thread(target=hashlib.sha256, args=(state,))
+        hasher.start()
+        write_plainly()
+        hasher.join()
+
+    plain_s = both_s = store_s = float("inf")
+    for i in range(8):
         plain_s = min(plain_s, seconds(write_plainly))
+        both_s = min(both_s, seconds(write_and_hash))
         (tmp_path / "plain").unlink()
         key = f"state-{i}"
         store_s = min(store_s, seconds(lambda key=key: store.put_new(key, iter(pieces))))
         store.delete(key)
-        # The best of each, as a shared machine only ever adds time; both cores have to be free for once.
-        if i >= 4 and store_s <= 1.3 * plain_s:
-            break
-    print(f"plain {plain_s:.3f} s, store {store_s:.3f} s, ratio {store_s / plain_s:.2f}, {i + 1} rounds")
-    assert store_s <= 1.3 * plain_s
+    # The best of each, as other users of a machine only ever add time.
+    print(f"plain {plain_s:.3f} s, with sha256 {both_s:.3f} s, store {store_s:.3f} s")
+    print(f"store / plain {store_s / plain_s:.2f}, store / with sha256 {store_s / both_s:.2f}")
+    assert store_s <= 1.25 * both_s
 
 
 def test_small_puts_take_about_a_millisecond(tmp_path: Path) -> None:
