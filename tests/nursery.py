@@ -5,6 +5,7 @@ nursery itself starts no threads. Children can be told where to die, with a real
 
     {"put": "commit", "when": "before", "nth": 2}     at a store operation whose key contains a text
     {"loss": 7}                                        in the 7th forward pass of training, before its loss
+    {"disk": 12}                                       before the 12th operation on the disk of the store
 
 With `"signal"` they send themselves another one there: SIGTERM to be asked to stop, SIGSTOP to be left hanging. `env`
 adds to a child's environment, `hooks` are functions of `rankhooks` that are called in it before it trains.
@@ -184,6 +185,10 @@ def _mortal(root: str, die: dict[str, Any] | None) -> Any:
 
     if die is None:
         return LocalStore(root)
+    if "disk" in die:
+        from raykit.testing import Fault, FaultDisk, kill
+
+        return LocalStore(root, disk=FaultDisk(Fault(kill, at=die["disk"])))
     if "loss" in die:
         os.environ["TINY_DIE_AT"] = str(die["loss"])
         return LocalStore(root)

@@ -30,13 +30,22 @@ class Store:
     @property
     def task(self) -> Task:
         return Task(
-            root=str(self.root), experiment=self.experiment, run=RUN, launch="", plan="", contract="", code="", data=""
+            root=str(self.root),
+            experiment=self.experiment,
+            run=RUN,
+            launch="",
+            plan="",
+            contract="",
+            code="",
+            data="",
         )
 
     def state(self) -> RunState:
         return state_of(self.task)
 
-    def wait(self, what: str, holds: Callable[[RunState], bool], process: subprocess.Popen[str] | None = None) -> RunState:
+    def wait(
+        self, what: str, holds: Callable[[RunState], bool], process: subprocess.Popen[str] | None = None
+    ) -> RunState:
         """Look at the run until `holds`; fails after a deadline, or when the process has ended without it."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
@@ -79,7 +88,9 @@ class Launching:
         raise AssertionError(f"no process named {name}")
 
 
-def raykit(*arguments: str, root: Path, environment: Mapping[str, str] | None = None, cwd: Path | None = None) -> Launching:
+def raykit(
+    *arguments: str, root: Path, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Launching:
     """Start a `raykit` command."""
     return Launching(
         subprocess.Popen(
