@@ -181,18 +181,19 @@ def _run(question: dict[str, Any]) -> int:
 
 
 def _mortal(root: str, die: dict[str, Any] | None) -> Any:
+    from raykit.store import open_store
     from raykit.store.local import LocalStore
+    from raykit.testing import Fault, FaultDisk, kill
 
-    if die is None:
-        return LocalStore(root)
-    if "disk" in die:
-        from raykit.testing import Fault, FaultDisk, kill
-
+    if die is not None and "disk" in die:
         return LocalStore(root, disk=FaultDisk(Fault(kill, at=die["disk"])))
+    store = open_store(root)
+    if die is None:
+        return store
     if "loss" in die:
         os.environ["TINY_DIE_AT"] = str(die["loss"])
-        return LocalStore(root)
-    return _DyingStore(LocalStore(root), die)
+        return store
+    return _DyingStore(store, die)
 
 
 class _DyingStore:

@@ -20,7 +20,7 @@ _LEADS = {
     3: "refused",
     4: "stopped",
     5: "broken",
-    6: "outcome unknown",
+    6: "no answer",
     7: "not secure",
 }
 

@@ -16,7 +16,7 @@ from types import FrameType
 from ray._private import worker as ray_worker
 
 from raykit import reconcile as brain
-from raykit.errors import CorruptError, by_kind
+from raykit.errors import CorruptError, RaykitError, StoreUnavailableError, UnknownOutcomeError, by_kind
 from raykit.fleet.claim import claim, completed_at
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
@@ -121,6 +121,7 @@ class _Launch:
         self._training = _Training()
         self._followed = Followed()
         self._drawn = 0
+        self._away_since: float | None = None
         self._ray: LocalRay | None = None
         self._curves: dict[str, str] = {}
 
@@ -129,7 +130,7 @@ class _Launch:
             try:
                 self._start_ray()
                 handle()  # Ray has put its own handlers there
-                while not self._turn():
+                while not self._patient_turn():
                     self._pause()
             finally:
                 if self._ray is not None:
@@ -147,9 +148,29 @@ class _Launch:
 
     def _pause(self) -> None:
         """Until the next turn: half a second, or less if training returns."""
-        thread = self._training.thread
-        if thread is not None:
-            thread.join(LOOP_S)
+        if self._training.word == "running" and self._training.thread is not None:
+            self._training.thread.join(LOOP_S)
+        elif self._away_since is not None:
+            time.sleep(LOOP_S)
+
+    def _patient_turn(self) -> bool:
+        """One turn; while the store does not answer, hold as long as the workers do.
+
+        Raises:
+            StoreUnavailableError: it stayed away longer than `hold_s`.
+        """
+        try:
+            done = self._turn()
+        except (StoreUnavailableError, UnknownOutcomeError) as error:
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+                self._say(f"the store does not answer ({error}); holding for up to {self._task.hold_s:.0f} s")
+            if now - self._away_since > self._task.hold_s:
+                raise
+            return False
+        self._away_since = None
+        return done
 
     def _turn(self) -> bool:
         """Observe, reconcile, act; True when this launch has let go."""
@@ -241,36 +262,40 @@ class _Launch:
         self._log.append(decide, at=time.time())
 
     def _why(self) -> str | None:
+        """Why training came back, as `kind: message`."""
         error = self._training.error
-        return (
-            None if error is None else f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
-        )
+        if error is None:
+            return None
+        kind = error.kind if isinstance(error, RaykitError) else type(error).__name__
+        return f"{kind}: {(str(error).strip().splitlines() or ['no message'])[0][:300]}"
 
     # --- curves ---------------------------------------------------------------------------------------------
 
     def _draw(self, update: int) -> None:
-        """Draw the curves from durable rows. Derived files: the last drawing wins."""
-        name, plan = self._site.name, self._site.plan
-        decay = float(plan.run.curves.smooth.split()[1])
-        pictures: dict[str, bytes] = {}
-        if self._followed.rows:
-            pictures["ratio.png"] = draw_ratio(
-                self._followed.rows,
-                self._followed.evaluations,
-                title=f"{name}: {plan.decision}",
-                smooth_decay=decay,
-            )
-        if self._followed.evaluations:
-            pictures["development.png"] = draw_development(self._followed.evaluations, title=name)
-        if self._followed.monitors:
-            pictures["fields.png"] = draw_fields(
-                self._followed.monitors, title=name, declared=plan.qc.fields if plan.qc is not None else {}
-            )
-        for file, data in pictures.items():
-            key = layout.curve(name, RUN, file)
-            self._site.store.put_derived(key, data)
-            self._curves[file] = key
+        """Draw the curves from durable rows. Derived files: the last drawing wins, and none ends a run."""
         self._drawn = update
+        for file, draw in self._pictures():
+            key = layout.curve(self._site.name, RUN, file)
+            try:
+                self._site.store.put_derived(key, draw())
+                self._curves[file] = key
+            except Exception as error:  # noqa: BLE001 - a picture that cannot be drawn is no reason to stop a run
+                self._say(f"{file} could not be drawn: {error}")
+
+    def _pictures(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """The pictures that there are rows for, each with what draws it."""
+        name, plan, seen = self._site.name, self._site.plan, self._followed
+        if seen.rows:
+            title, decay = f"{name}: {plan.decision}", float(plan.run.curves.smooth.split()[1])
+            yield (
+                "ratio.png",
+                lambda: draw_ratio(seen.rows, seen.evaluations, title=title, smooth_decay=decay),
+            )
+        if seen.evaluations:
+            yield "development.png", lambda: draw_development(seen.evaluations, title=name)
+        if seen.monitors:
+            declared = plan.qc.fields if plan.qc is not None else {}
+            yield "fields.png", lambda: draw_fields(seen.monitors, title=name, declared=declared)
 
     # --- signals --------------------------------------------------------------------------------------------
 

@@ -65,8 +65,9 @@ class Directive:
                 if notice is not None and (why := notice()) is not None:
                     self.stop(why, "preempted")
                 try:
-                    if log.refresh():
-                        self._heed(log, stamp)
+                    # What is new may have been read by a writer that shares the log, so all of it is heeded.
+                    log.refresh()
+                    self._heed(log, stamp)
                 except StoreUnavailableError:
                     continue  # the writers know how long to wait for a store, and say so
                 except RaykitError as error:

@@ -13,6 +13,7 @@ import ast
 import hashlib
 import platform
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ FACT_ALLOWS: dict[str, Exactness] = {
     "torch_build": "state-exact",
     "numpy": "state-exact",
     "python": "state-exact",
+    "raykit": "state-exact",
 }
 
 PLAN_ALLOWS: dict[str, Exactness] = {
@@ -55,6 +57,7 @@ def here(gang: Gang, threads: int) -> dict[str, str]:
         "torch_build": hashlib.sha256(torch.__config__.show().encode()).hexdigest()[:16],
         "numpy": np.__version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
+        "raykit": metadata.version("raykit"),
     }
 
 
