@@ -13,17 +13,17 @@ from typing import Any
 
 from nursery import Nursery, Rank
 
-from raykit.fleet.claim import lock
+from raykit.fleet.claim import claim, lock
 from raykit.fleet.site import make_ready, site_of, task_of
 from raykit.history import same_bits
 from raykit.reconcile import RunState, fold
 from raykit.records import AttemptEnded, Launched, RunEntry
-from raykit.store import layout
+from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
-from raykit.store.local import LocalStore
 from raykit.store.log import Log
 from raykit.store.place import this_place
 from raykit.train.inputs import Task
+from raykit.train.resume import Start
 
 TINY = Path(__file__).parent / "tiny"
 RUN = "main"
@@ -45,7 +45,7 @@ def write_job(folder: Path, edits: Mapping[str, str] | None = None) -> Path:
     return folder / "plan.toml"
 
 
-def freeze_job(root: Path, plan_path: Path) -> Task:
+def freeze_job(root: Path | str, plan_path: Path) -> Task:
     """What a launch does before it starts anything; returns its task. `take` gives it a launch id."""
     site = site_of(plan_path, str(root))
     ready = make_ready(site)
@@ -53,12 +53,18 @@ def freeze_job(root: Path, plan_path: Path) -> Task:
     return task_of(site, ready)
 
 
+def claim_job(root: Path, plan_path: Path) -> tuple[Task, Start]:
+    """Decide and take as `raykit launch` does, up to where it would start Ray."""
+    site = site_of(plan_path, str(root))
+    return claim(site, site.run_log("launch"))
+
+
 def run_log(store: ObjectStore, task: Task) -> Log[RunEntry]:
     return Log(store, layout.run_log(task.experiment, task.run), RunEntry, by="test")
 
 
 def state_of(task: Task) -> RunState:
-    return fold(run_log(LocalStore(task.root), task).refresh())
+    return fold(run_log(open_store(task.root), task).refresh())
 
 
 def take(task: Task) -> Task:
@@ -76,7 +82,7 @@ def take(task: Task) -> Task:
         ]
         return [*ends, Launched(launch=task.launch, place=this_place(), lease_s=60.0, raykit="0")]
 
-    run_log(LocalStore(task.root), task).append(decide, at=time.time())
+    run_log(open_store(task.root), task).append(decide, at=time.time())
     return task
 
 
@@ -92,7 +98,10 @@ class Launches:
 
     def start(self, die: Mapping[str, Any] | None = None, dying_rank: int = 0) -> list[Rank]:
         """Take the run and start every rank; `dying_rank` dies where `die` says."""
-        task = take(self.task)
+        return self.ranks(take(self.task), die, dying_rank)
+
+    def ranks(self, task: Task, die: Mapping[str, Any] | None = None, dying_rank: int = 0) -> list[Rank]:
+        """Start every rank of a launch that has taken the run."""
         rendezvous = f"file://{task.root}-{task.launch}.rendezvous"
         return [
             self.nursery.rank(
@@ -132,6 +141,6 @@ def rows_bits(task: Task) -> list[bytes]:
     from raykit.fleet.follow import Followed
 
     followed = Followed()
-    followed.follow(LocalStore(task.root), state_of(task).events)
+    followed.follow(open_store(task.root), state_of(task).events)
     assert [row.update for row in followed.rows] == list(range(1, len(followed.rows) + 1))
     return [same_bits(row) for row in followed.rows]

@@ -33,8 +33,7 @@ from raykit.store.probe import probe
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task, read_plan
 from raykit.train.prepare import Prepared, freeze
-from raykit.train.resume import Start, decide_start, difference_digest
-from raykit.train.resume import differences as resume_differences
+from raykit.train.resume import Start, compare_start, decide_start, difference_digest
 
 
 def completed_at(site: Site, state: brain.RunState) -> int | None:
@@ -168,21 +167,32 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
     """Record that a person lets this run go on with exactly the differences there are now.
 
     Raises:
-        GateError: there is nothing to resume, no difference, or the differences leave less than `allows`.
+        GateError: there is nothing to resume, nothing that the plan does not allow anyway, or the differences leave
+            less than `allows`.
+        CorruptError: stored bytes do not match their digests.
+        StoreUnavailableError: the store did not answer.
     """
-    state = site.run_log("reader").state
-    if not state.commits:
-        raise GateError(f"{site.name} has no checkpoint to resume from", remedy="raykit launch PLAN")
     ready = make_ready(site)
-    task = task_of(site, ready)
-    made_by = next(a for a in state.attempts if a.attempt == state.commits[-1].attempt)
-    found = resume_differences(
-        site.store, task, site.plan, made_by, facts.expected(site.plan), frozen.folder_files(site.folder)
+    compared = compare_start(
+        site.store,
+        task_of(site, ready),
+        site.plan,
+        site.run_log("reader").state,
+        facts.expected(site.plan),
+        changed_members(site, ready),
+        code=frozen.folder_files(site.folder),
     )
-    changed = changed_members(site, ready)
-    if changed is not None:
-        found.append(changed)
+    if compared.good is None:
+        raise GateError(f"{site.name} has no checkpoint to resume from", remedy="raykit launch PLAN")
+    found, needed = compared.found, site.plan.run.needed
     left = brain.lowest(found)
+    if not brain.falls_short(left, needed):
+        raise GateError(
+            f"this resume is {left} and the plan needs {needed}: nothing has to be allowed",
+            field="--as",
+            value=allows,
+            remedy=f"raykit resume {compared.target}",
+        )
     if brain.falls_short(left, allows):
         raise GateError(
             f"what differs leaves {left}, which is less than {allows}",
@@ -191,7 +201,7 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
             rule="; ".join(f"{d.what} leaves {d.allows}" for d in found),
             remedy=f"--as {left}, or put back what differs",
         )
-    amendment = Amended(run=RUN, allows=allows, reason=reason, differences=difference_digest(tuple(found)))
+    amendment = Amended(run=RUN, allows=allows, reason=reason, differences=difference_digest(found))
     people = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by=person)
     people.append(lambda entries: [amendment], at=time.time())
-    return found
+    return list(found)

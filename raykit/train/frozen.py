@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import platform
+import re
 import subprocess
 import tarfile
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_CODE_BYTES = 64 * 1024 * 1024
 MAX_DIFF_BYTES = 4 * 1024 * 1024
 SKIPPED_FOLDERS = frozenset({"__pycache__", "store", "node_modules", "build", "dist"})
+PLAN_FILE = re.compile(rb"""^recipe\s*=\s*["'][\w.]+:\w+["']""", re.MULTILINE)
+"""What makes a TOML file a plan. Plans lie beside recipes and are frozen by themselves: they are not code."""
 CODE_SUFFIXES = frozenset({".py", ".toml", ".json", ".txt", ".md", ".cfg", ".yaml", ".yml", ".csv", ".sh"})
 
 
@@ -44,7 +47,7 @@ class Environment(Versioned):
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
-    """The code files of a recipe's folder by relative name; hidden files, caches and large data are left out.
+    """The code files of a recipe's folder by relative name. Plans, hidden files, caches and large data are not code.
 
     Raises:
         PlanError: the folder holds more code than raykit keeps, or a symbolic link that leaves it.
@@ -62,6 +65,8 @@ def folder_files(folder: Path) -> dict[str, bytes]:
             if path.stat().st_size > MAX_FILE_BYTES:
                 continue
             data = path.read_bytes()
+            if path.suffix == ".toml" and PLAN_FILE.search(data):
+                continue
             total += len(data)
             if total > MAX_CODE_BYTES:
                 raise PlanError(

@@ -76,9 +76,11 @@ def prepare(plan: Plan, plan_bytes: bytes, folder: Path, *, kept: Membership | N
             "the plan has no splits", field="splits", rule="a table: group, and the share of each role"
         )
     chosen = policy(plan.splits.shares(), plan.splits.group, SPLIT_SEED)
-    tables = divide(source, chosen)
-    same_policy = kept is not None and kept.manifest.policy == chosen
-    data_sha256 = kept.digest if kept is not None and same_policy else split_files(tables, chosen).digest
+    if kept is not None and kept.manifest.policy == chosen:
+        tables, data_sha256 = kept.tables, kept.digest
+    else:
+        tables = divide(source, chosen)
+        data_sha256 = split_files(tables, chosen).digest
     code = frozen.pack(frozen.folder_files(folder))
     rows = {str(role): table.num_rows for role, table in tables.items()}
     lock = make_lock(plan, code=sha256(code), data=data_sha256, rows=rows)

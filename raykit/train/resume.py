@@ -6,7 +6,7 @@ Used twice with the same result: by the launch before it starts anything, and by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from raykit.errors import ExactnessError
@@ -64,63 +64,86 @@ def decide_start(
     """
     attempt = (state.attempt.attempt if state.attempt else 0) + 1
     recorded = state.recorded()
-    good = newest_good(store, state.commits)
-    if good is None:
-        if members is not None:
-            require(plan, (members,), store, task)
+    compared = compare_start(store, task, plan, state, now, members, code=code)
+    if compared.good is None:
+        require(plan, compared.found, store, task, target=compared.target)
         return Start(attempt=attempt, good=None, exactness="exact", receipt=None, recorded=recorded)
-    made_by = next(a for a in state.attempts if a.attempt == good.commit.attempt)
-    found = differences(store, task, plan, made_by, now, code)
-    if members is not None:
-        found.append(members)
-    needed: Exactness = plan.run.needed
-    amendment = require(plan, tuple(found), store, task)
-    here = lowest(found)
-    exactness = max(here, good.commit.exactness, key=EXACTNESS.index)
+    good, here = compared.good, lowest(compared.found)
     receipt = ResumeReceipt(
         update=good.commit.update,
         attempt=good.commit.attempt,
         manifest_sha256=good.commit.sha256,
-        needed=needed,
+        needed=plan.run.needed,
         exactness=here,
-        differences=tuple(found),
+        differences=compared.found,
         passed_over=good.passed_over,
-        amendment=amendment,
+        amendment=require(plan, compared.found, store, task, target=compared.target),
     )
+    exactness = max(here, good.commit.exactness, key=EXACTNESS.index)
     return Start(attempt=attempt, good=good, exactness=exactness, receipt=receipt, recorded=recorded)
 
 
-def differences(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Where a start would go on from, and everything in which it differs from what made that."""
+
+    good: Good | None
+    found: tuple[Difference, ...]
+    target: str
+    """What an amending command has to name: the experiment stands for its frozen plan and code, a changed plan file
+    for itself."""
+
+
+def compare_start(
+    store: ObjectStore,
+    task: Task,
+    plan: Plan,
+    state: RunState,
+    now: Mapping[str, str],
+    members: Difference | None,
+    *,
+    code: Mapping[str, bytes] | None = None,
+) -> Compared:
+    """The newest checkpoint that verifies, and the differences from the attempt that made it.
+
+    Raises:
+        CorruptError: no checkpoint verifies, or stored plans or code do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    changed = () if members is None else (members,)
+    good = newest_good(store, state.commits)
+    if good is None:
+        return Compared(good=None, found=changed, target=task.experiment)
+    made_by = next(a for a in state.attempts if a.attempt == good.commit.attempt)
+    found = (*_differences(store, task, plan, made_by, now, code), *changed)
+    as_frozen = (made_by.plan, made_by.code) == (task.plan, task.code)
+    return Compared(good=good, found=found, target=task.experiment if as_frozen else "PLAN")
+
+
+def _differences(
     store: ObjectStore,
     task: Task,
     plan: Plan,
     made_by: AttemptStarted,
     now: Mapping[str, str],
     code: Mapping[str, bytes] | None,
-) -> list[Difference]:
-    """Everything in which this start differs from the attempt that made the checkpoint.
-
-    Raises:
-        CorruptError: stored plans or code do not match their digests.
-        StoreUnavailableError: the store did not answer.
-    """
-    found = list(facts.of_facts(made_by.facts, now))
+) -> Iterator[Difference]:
+    yield from facts.of_facts(made_by.facts, now)
     if made_by.plan != task.plan:
         was = read_plan(store, task.experiment, made_by.plan)
-        found += facts.of_plans(contract(was), contract(plan))
+        yield from facts.of_plans(contract(was), contract(plan))
     if made_by.code != task.code:
-        found += facts.of_code(
+        yield from facts.of_code(
             frozen.read_code(store, task.experiment, made_by.code),
             frozen.read_code(store, task.experiment, task.code) if code is None else code,
         )
     if made_by.data != task.data:
-        found.append(
-            Difference(what="split members", was=made_by.data[:12], now=task.data[:12], allows="inexact")
-        )
-    return found
+        yield Difference(what="split members", was=made_by.data[:12], now=task.data[:12], allows="inexact")
 
 
-def require(plan: Plan, found: tuple[Difference, ...], store: ObjectStore, task: Task) -> int | None:
+def require(
+    plan: Plan, found: tuple[Difference, ...], store: ObjectStore, task: Task, *, target: str
+) -> int | None:
     """The number of the amendment that allows these differences; None if none is needed.
 
     Raises:
@@ -143,7 +166,7 @@ def require(plan: Plan, found: tuple[Difference, ...], store: ObjectStore, task:
         field="run.resume",
         value=needed,
         rule="put back what differs, or let a person allow exactly these differences",
-        remedy=f'raykit resume {task.experiment} --as {left} --reason "..."',
+        remedy=f'raykit resume {target} --as {left} --reason "..." --by NAME',
     )
 
 

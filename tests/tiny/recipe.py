@@ -19,17 +19,23 @@ ROWS = 60
 
 
 class Points:
-    """Sixty noisy points; every sample draws from all three global generators."""
+    """Sixty noisy points; every sample draws from all three global generators.
 
-    ids = [f"p{i:03d}" for i in range(ROWS)]
-    strata = [str(i % 3) for i in range(ROWS)]
-    sources = [i % 2 for i in range(ROWS)]
+    TINY_MEMBERS makes the data another than they were: `added`, `removed` or `changed`.
+    """
+
+    def __init__(self):
+        self.other = os.environ.get("TINY_MEMBERS", "")
+        rows = range(ROWS + {"added": 1, "removed": -1}.get(self.other, 0))
+        self.ids = [f"p{i:03d}" for i in rows]
+        self.strata = [str(i % 3) for i in rows]
+        self.sources = [i % 2 for i in rows]
 
     def __len__(self):
-        return ROWS
+        return len(self.ids)
 
     def content(self, index):
-        return index
+        return index if self.other != "changed" or index != 7 else "other"
 
     def __getitem__(self, index):
         angle = 2 * np.pi * index / ROWS
