@@ -7,6 +7,8 @@ nursery itself starts no threads. Children can be told where to die, with a real
     {"loss": 7}                                        in the 7th forward pass of training, before its loss
     {"disk": 12}                                       before the 12th operation on the disk of the store
 
+or how long their store stays away: `{"away": 5, "for_s": 1.0}` refuses every write from the fifth on, for a second.
+
 With `"signal"` they send themselves another one there: SIGTERM to be asked to stop, SIGSTOP to be left hanging. `env`
 adds to a child's environment, `hooks` are functions of `rankhooks` that are called in it before it trains.
 """
@@ -18,6 +20,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -190,6 +193,8 @@ def _mortal(root: str, die: dict[str, Any] | None) -> Any:
     store = open_store(root)
     if die is None:
         return store
+    if "away" in die:
+        return _AwayStore(store, die["away"], die["for_s"])
     if "loss" in die:
         os.environ["TINY_DIE_AT"] = str(die["loss"])
         return store
@@ -219,6 +224,29 @@ class _DyingStore:
         if hit and self._left == 0 and self._die["when"] == "after":
             os.kill(os.getpid(), self._signal)
         return stored
+
+
+class _AwayStore:
+    """A store that takes no write for a while."""
+
+    def __init__(self, inner: Any, nth: int, for_s: float) -> None:
+        self._inner = inner
+        self._left = nth
+        self._for_s = for_s
+        self._back_at: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put_new(self, key: str, data: Any) -> Any:
+        from raykit.errors import StoreUnavailableError
+
+        self._left -= 1
+        if self._left == 0:
+            self._back_at = time.monotonic() + self._for_s
+        if self._back_at is not None and time.monotonic() < self._back_at:
+            raise StoreUnavailableError("away", remedy="wait")
+        return self._inner.put_new(key, data)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
-from raykit.errors import DeadlineError, RaykitError, StoreUnavailableError, UnknownOutcomeError
+from raykit.errors import DeadlineError, RaykitError
 from raykit.ids import sha256
 from raykit.reconcile import require_attempt
 from raykit.records import EvaluationRow, MonitorRow, Record, Row, RunEntry, Segment, Series, TermRow
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
+from raykit.train.hold import patiently
 
 
 class Figures(NamedTuple):
@@ -185,7 +187,7 @@ class Rows:
             key = layout.segment(
                 self._stamp.experiment, self._stamp.run, self._stamp.attempt, series, group.first, group.last
             )
-            self._patiently(lambda key=key, data=data: self._store.put_new(key, data))  # type: ignore[misc]
+            patiently(partial(self._store.put_new, key, data), hold_s=self._hold_s)
             events.append(
                 Segment(
                     series=series,
@@ -197,8 +199,9 @@ class Rows:
                     size_bytes=len(data),
                 )
             )
-        self._patiently(
-            lambda: self._log.append(lambda entries: self._once(entries, events), at=self._clock())
+        patiently(
+            lambda: self._log.append(lambda entries: self._once(entries, events), at=self._clock()),
+            hold_s=self._hold_s,
         )
 
     def _once(self, entries: Sequence[RunEntry], events: list[Record]) -> list[Record]:
@@ -206,20 +209,6 @@ class Rows:
         state = self._log.state
         require_attempt(state, self._stamp.launch, self._stamp.attempt)
         return [] if events[0] in state.events else events
-
-    def _patiently(self, action: Callable[[], object]) -> None:
-        """Repeat while the store does not answer, for `hold_s`. The same bytes again are success."""
-        since = time.monotonic()
-        pause_s = 0.1
-        while True:
-            try:
-                action()
-                return
-            except (StoreUnavailableError, UnknownOutcomeError):
-                if time.monotonic() - since > self._hold_s:
-                    raise
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, 5.0)
 
 
 def term_rows(figures: Figures, term_row: Callable[..., TermRow]) -> dict[str, TermRow]:

@@ -20,6 +20,7 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import Slot, gather, write_file, write_manifest, write_note
 from raykit.store.log import RunLog
 from raykit.train.gang import Gang
+from raykit.train.hold import patiently
 from raykit.train.rows import Rows, Stamp
 from raykit.train.state import Capture, Live
 
@@ -50,6 +51,7 @@ class Saver:
         bound: Bound,
         rows: Rows | None,
         *,
+        hold_s: float,
         timeout_s: float = 1800.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -59,6 +61,7 @@ class Saver:
         self._gang = gang
         self._bound = bound
         self._rows = rows
+        self._hold_s = hold_s
         self._timeout_s = timeout_s
         self._clock = clock
         self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
@@ -116,8 +119,10 @@ class Saver:
             raise self._failed
 
     def _work(self, slot: Slot, samples: int, reason: Reason, ticket: int, blocked_s: float) -> None:
+        """Write and decide; all of it again while the store does not answer, for its own bytes are success."""
         start = time.perf_counter()
-        try:
+
+        def save() -> None:
             rank = self._gang.rank
             files = [
                 write_file(self._store, slot, name, data, holds=holds, rank=rank)
@@ -126,6 +131,9 @@ class Saver:
             write_note(self._store, slot, rank, files)
             if self._gang.leads:
                 self._decide(slot, samples, reason, ticket, blocked_s, start)
+
+        try:
+            patiently(save, hold_s=self._hold_s)
         except RaykitError as error:
             self._failed = error
 

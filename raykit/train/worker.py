@@ -219,7 +219,7 @@ class _Attempt:
             data=self._task.data,
             exactness=decision.exactness,
         )
-        saver = Saver(self._store, self._log, stamp, self._gang, bound, rows)
+        saver = Saver(self._store, self._log, stamp, self._gang, bound, rows, hold_s=self._task.hold_s)
         built = self._build()
         if decision.good is None:
             self._begin_fresh(decision, built)
