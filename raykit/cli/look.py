@@ -127,7 +127,9 @@ def status_foot(views: Sequence[RunView], url: str) -> str:
 # --- one run ------------------------------------------------------------------------------------------------
 
 
-def run_lines(view: RunView, selected: Commit | None, now: float) -> Iterator[str]:
+def run_lines(
+    view: RunView, selected: Commit | None, scores: Mapping[int, float | None], now: float
+) -> Iterator[str]:
     """One run, whole."""
     yield f"{view.id}"
     yield output.facts(list(_run_facts(view, now)))
@@ -149,7 +151,7 @@ def run_lines(view: RunView, selected: Commit | None, now: float) -> Iterator[st
         yield output.table(("ATTEMPT", "STARTED", "ON", "FROM", "CLASS", "END"), list(_attempt_rows(view)))
     if view.commits:
         yield ""
-        yield commits_table(view, selected, {})
+        yield commits_table(view, selected, scores)
     for n, line in enumerate(wants(view, now)):
         yield from ("", line) if n == 0 else (line,)
 

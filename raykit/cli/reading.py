@@ -143,7 +143,7 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     if as_json:
         output.print_json(view.plain())
     else:
-        _print(look.run_lines(view, _selected(found, view), time.time()))
+        _print(look.run_lines(view, _selected(found, view), _scores(found, view), time.time()))
 
 
 # --- logs ---------------------------------------------------------------------------------------------------
@@ -299,12 +299,7 @@ def checkpoints_list(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False)
 
     found = _open(root)
     view = found.run(run)
-    chosen, selected = selection(view.lock), found.selected(view)
-    scores = {
-        row.update: row.metrics.get(chosen[1])
-        for row in (found.history(view, "development").rows() if chosen else ())
-        if chosen
-    }
+    selected, scores = found.selected(view), _scores(found, view)
     if as_json:
         output.print_json(
             [
@@ -418,3 +413,14 @@ def _selected(found: ReadRoot, view: RunView) -> Commit | None:
         return found.selected(view)
     except CorruptError:
         return None
+
+
+def _scores(found: ReadRoot, view: RunView) -> dict[int, float | None]:
+    """What the plan selects by, at each update where it was measured; nothing where the history is damaged."""
+    chosen = selection(view.lock)
+    if chosen is None:
+        return {}
+    try:
+        return {row.update: row.metrics.get(chosen[1]) for row in found.history(view, "development").rows()}
+    except CorruptError:
+        return {}
