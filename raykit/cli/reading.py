@@ -295,8 +295,6 @@ def checkpoints_list(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False)
         CorruptError: the log or the development history cannot be read.
         StoreUnavailableError: the store did not answer.
     """
-    from raykit.read.view import selection
-
     found = _open(root)
     view = found.run(run)
     selected, scores = found.selected(view), _scores(found, view)
@@ -417,6 +415,8 @@ def _selected(found: ReadRoot, view: RunView) -> Commit | None:
 
 def _scores(found: ReadRoot, view: RunView) -> dict[int, float | None]:
     """What the plan selects by, at each update where it was measured; nothing where the history is damaged."""
+    from raykit.read.view import selection
+
     chosen = selection(view.lock)
     if chosen is None:
         return {}
