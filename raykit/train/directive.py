@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from raykit.errors import FencedError, RaykitError, StoreUnavailableError
+from raykit.errors import FencedError, StoreUnavailableError
 from raykit.reconcile import require_attempt
 from raykit.records import EndReason
 from raykit.store.log import RunLog
@@ -27,7 +27,7 @@ class Directive:
     def __init__(self) -> None:
         self.why: str | None = None
         self.reason: EndReason = "paused"
-        self._fenced: RaykitError | None = None
+        self._fenced: BaseException | None = None
         self.loss_window_s: float | None = None
         """Most seconds of work that a crash may cost; set once the plan is known."""
         self._saved_at = time.monotonic()
@@ -62,15 +62,15 @@ class Directive:
 
         def work() -> None:
             while not self._ended.wait(POLL_S):
-                if notice is not None and (why := notice()) is not None:
-                    self.stop(why, "preempted")
                 try:
+                    if notice is not None and (why := notice()) is not None:
+                        self.stop(why, "preempted")
                     # What is new may have been read by a writer that shares the log, so all of it is heeded.
                     log.refresh()
                     self._heed(log, stamp)
                 except StoreUnavailableError:
                     continue  # the writers know how long to wait for a store, and say so
-                except RaykitError as error:
+                except BaseException as error:  # noqa: BLE001 - training raises it: it must not go on unheard
                     self._fenced = error
                     return
 

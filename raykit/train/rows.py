@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from raykit.errors import DeadlineError, RaykitError
+from raykit.errors import DeadlineError
 from raykit.ids import sha256
 from raykit.reconcile import require_attempt
 from raykit.records import EvaluationRow, MonitorRow, Record, Row, RunEntry, Segment, Series, TermRow
@@ -89,7 +89,7 @@ class Rows:
         self._asked = 0
         self._durable = 0
         self._closing = False
-        self._failed: RaykitError | None = None
+        self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="raykit-rows", daemon=True)
         self._thread.start()
 
@@ -151,7 +151,7 @@ class Rows:
                 self._flush()
                 if closing and not self._queue:
                     return
-        except RaykitError as error:
+        except BaseException as error:  # noqa: BLE001 - it belongs to the training thread, which raises it
             self._failed = error
         finally:
             with self._wake:

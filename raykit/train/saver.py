@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from raykit.errors import RaykitError
 from raykit.reconcile import require_attempt
 from raykit.records import Commit, Exactness, FileRef, Manifest, Record, RunEntry
 from raykit.store.base import ObjectStore
@@ -66,7 +65,7 @@ class Saver:
         self._clock = clock
         self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
         self._thread: threading.Thread | None = None
-        self._failed: RaykitError | None = None
+        self._failed: BaseException | None = None
         self.committed: int | None = None
         """The update of the newest commit of this attempt, on rank 0."""
         self.blocked_s = 0.0
@@ -134,7 +133,7 @@ class Saver:
 
         try:
             patiently(save, hold_s=self._hold_s)
-        except RaykitError as error:
+        except BaseException as error:  # noqa: BLE001 - it belongs to the training thread, which raises it
             self._failed = error
 
     def _decide(
