@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import json
 import os
@@ -18,6 +19,13 @@ def facts(other: Mapping[str, str]) -> None:
 
     true = module.here
     module.here = lambda gang, threads: {**true(gang, threads), **other}
+
+
+def patch(values: Mapping[str, Any]) -> None:
+    """Set names of modules: `{"raykit.train.worker.LEADER_ENDS_S": 0.2}`."""
+    for path, value in values.items():
+        module, _, name = path.rpartition(".")
+        setattr(importlib.import_module(module), name, value)
 
 
 def parsers(watch: Mapping[str, str]) -> None:

@@ -55,9 +55,7 @@ class Directive:
         save = self.loss_window_s is not None and time.monotonic() - self._saved_at > self.loss_window_s
         return Asked(stop=self.why is not None, save=save)
 
-    def listen(
-        self, log: RunLog, stamp: Stamp, notice: Callable[[], str | None] | None = None
-    ) -> None:
+    def listen(self, log: RunLog, stamp: Stamp, notice: Callable[[], str | None] | None = None) -> None:
         """Start listening to the log and, every poll, to `notice`, which says why to stop."""
 
         def work() -> None:

@@ -55,6 +55,11 @@ class Gang:
         """True on every rank if it is on one."""
         return self.sum([float(flag)])[0] > 0
 
+    def leave(self) -> None:
+        """Say no more. Ranks that wait for this one hear at once that it is gone, though its process lives on."""
+        if self.world > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
     def leader_does(self, action: Callable[[], Any]) -> Any:
         """Rank 0 acts and shares the JSON it returns; if it raises, so does every rank.
 

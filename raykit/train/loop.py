@@ -98,6 +98,7 @@ class Loop:
             self.rows.check()
         bad = nonfinite(figures)
         if bad:
+            self.saver.drain()  # a save that is under way is of good state, and worth having
             raise GateError(
                 f"update {figures.update}: {', '.join(bad)} is not finite",
                 field="recipe.losses",
@@ -176,7 +177,8 @@ def row_maker(plan: Plan, order: Order, sources: list[int] | None, attempt: int)
         first, last = (figures.update - 1) * plan.run.batch, figures.update * plan.run.batch
         bad = nonfinite(figures)
         contributions = [term.contribution for term in terms.values()]
-        scaled = next((term for term in terms.values() if term.no_reference is None), None)
+        # As declared: a term whose scale is zero in this update is still the main one.
+        main = next((term[0] for term in figures.terms if term[-1] is None), None)
         return Row(
             attempt=attempt,
             update=figures.update,
@@ -186,7 +188,7 @@ def row_maker(plan: Plan, order: Order, sources: list[int] | None, attempt: int)
             loss=None
             if None in contributions
             else history.finite(sum(c for c in contributions if c is not None)),
-            ratio=None if scaled is None else scaled.ratio,
+            ratio=None if main is None else terms[main].ratio,
             terms=terms,
             lr=figures.lr,
             grad_norm=history.finite(figures.grad_norm),

@@ -2,16 +2,17 @@
 
     gate     proves                                                                   costs
     first    the first batch, its loss, gradients and update are finite               1 update
-    resume   how exact a resume of this run is here: stopped after one update,        8 updates and a second
-             rebuilt from saved bytes, it is compared with two undisturbed twins      set of live objects
+    resume   how exact a resume of this run is here: stopped after one update,        8 updates and a second set of
+             rebuilt from saved bytes, it is compared with two undisturbed twins      live objects, made three times
 
 Both leave the live objects as they found them, to the bit, and say so by digest.
 """
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,9 @@ from raykit.reconcile import falls_short
 from raykit.records import Exactness, GateResult
 from raykit.train.build import Built, check_dtypes
 from raykit.train.gang import Gang
-from raykit.train.recipe import Recipe
 from raykit.train.state import Capture, restore
 from raykit.train.step import Asked, Stepper, nonfinite
+from raykit.train.unsaved import content_or_none, unsaved
 
 UPDATES = 3
 """Length of the resume gate's runs: one update, then a stop, then two more."""
@@ -37,12 +38,12 @@ class Bench:
     """What the gates work on. `micro_batches(after)` gives this rank's micro-batches from update `after` + 1."""
 
     plan: Plan
-    recipe: Recipe
     gang: Gang
     built: Built
     initial: dict[str, bytes]
     """Every file of the state at update 0, as this rank has it."""
     rebuild: Callable[[], Built]
+    """Makes everything once more, with a recipe that has made nothing yet."""
     micro_batches: Callable[[int], Iterator[Any]]
 
 
@@ -59,7 +60,7 @@ def first_gate(bench: Bench, key: str) -> GateResult:
     """
     start = time.perf_counter()
     live = bench.built.live
-    stepper = Stepper(bench.plan, bench.recipe, bench.built, bench.gang)
+    stepper = Stepper(bench.plan, live.recipe, bench.built, bench.gang)
     figures, _ = stepper.update(1, bench.micro_batches(0), Asked(), 0.0)
     bad = list(nonfinite(figures))
     if not bad:
@@ -88,19 +89,14 @@ def first_gate(bench: Bench, key: str) -> GateResult:
 def resume_gate(bench: Bench, key: str) -> GateResult:
     """Measure how exact a resume is here, and whether the plan needs more.
 
-    Raises:
-        GateError: the live objects could not be put back to the bit.
+    Every run is on objects that are built anew, so that state which no file holds starts anew with them, as it would
+    in the process of a real resume.
     """
     start = time.perf_counter()
-    middle, undisturbed = _run(bench, bench.built, 0, keep_at=1)
-    put_back(bench)
-    _, twin = _run(bench, bench.built, 0, keep_at=None)
-    put_back(bench)
-    again = bench.rebuild()
-    restore(again.live, middle, rank=bench.gang.rank)
-    restored = digests(bench.gang.rank, again) == {name: sha256(data) for name, data in middle.items()}
-    _, resumed = _run(bench, again, 1, keep_at=None)
-    exactness, found = _judge(bench.gang, restored, undisturbed, twin, resumed)
+    undisturbed = _run(bench, bench.initial, after=0)
+    twin = _run(bench, bench.initial, after=0)
+    resumed = _run(bench, undisturbed.middle, after=1)
+    exactness, found = _judge(bench, undisturbed, twin, resumed)
     return GateResult(
         gate="resume",
         key=key,
@@ -111,37 +107,87 @@ def resume_gate(bench: Bench, key: str) -> GateResult:
     )
 
 
-def _judge(
-    gang: Gang, restored: bool, undisturbed: dict[str, str], twin: dict[str, str], resumed: dict[str, str]
-) -> tuple[Exactness, str]:
-    lost = gang.any(not restored)
-    twins_differ = gang.any(undisturbed != twin)
-    differs = gang.any(undisturbed != resumed)
-    if lost:
-        return "inexact", "what was restored is not what was saved"
-    if not differs:
-        return "exact", "after a stop and a rebuild from saved bytes, every tensor and generator is equal"
-    if twins_differ:
-        return "state-exact", "two undisturbed runs differ here too; what is restored is equal"
-    names = sorted(name for name in undisturbed if undisturbed[name] != resumed.get(name))
-    return (
-        "inexact",
-        f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trace:
+    """What one run of the resume gate left behind on this rank."""
+
+    restored: bool
+    """Whether the live objects, right after they were restored, gave the same bytes again."""
+    middle: dict[str, bytes]
+    """Every file of the state after update 1; empty if the run began there."""
+    end: dict[str, str]
+    """The digests of the same files after the last update."""
+    batches: tuple[str | None, ...]
+    """The digest of each micro-batch; None where it has no stable bytes."""
+    unsaved: tuple[str, ...]
+    """Attributes that changed and that no state_dict holds."""
+
+
+def _run(bench: Bench, files: Mapping[str, bytes], *, after: int) -> _Trace:
+    """Build anew, restore `files`, and do updates `after` + 1 to `UPDATES`."""
+    if bench.gang.device.type != "cpu":
+        gc.collect()  # the objects of the run before go now: DDP refers to itself
+    rank, built = bench.gang.rank, bench.rebuild()
+    restore(built.live, files, rank=rank)
+    restored = digests(rank, built) == {name: sha256(data) for name, data in files.items()}
+    before = unsaved(built.live)
+    batches: list[str | None] = []
+    stepper = Stepper(bench.plan, built.live.recipe, built, bench.gang)
+    micro_batches = _noted(bench.micro_batches(after), batches)
+    middle: dict[str, bytes] = {}
+    for update in range(after + 1, UPDATES + 1):
+        stepper.update(update, micro_batches, Asked(), 0.0)
+        if update == 1:
+            middle = hold(rank, built)
+    changed = unsaved(built.live)
+    return _Trace(
+        restored=restored,
+        middle=middle,
+        end=digests(rank, built),
+        batches=tuple(batches),
+        unsaved=tuple(sorted(name for name, value in changed.items() if before.get(name) != value)),
     )
 
 
-def _run(
-    bench: Bench, built: Built, after: int, *, keep_at: int | None
-) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Updates `after` + 1 to `UPDATES`; the files held at `keep_at`, and the digests at the end."""
-    stepper = Stepper(bench.plan, bench.recipe, built, bench.gang)
-    micro_batches = bench.micro_batches(after)
-    kept: dict[str, bytes] = {}
-    for update in range(after + 1, UPDATES + 1):
-        stepper.update(update, micro_batches, Asked(), 0.0)
-        if update == keep_at:
-            kept = hold(bench.gang.rank, built)
-    return kept, digests(bench.gang.rank, built)
+def _noted(micro_batches: Iterator[Any], digests: list[str | None]) -> Iterator[Any]:
+    for batch in micro_batches:
+        digests.append(content_or_none(batch))
+        yield batch
+
+
+def _judge(bench: Bench, undisturbed: _Trace, twin: _Trace, resumed: _Trace) -> tuple[Exactness, str]:
+    gang, first = bench.gang, bench.plan.run.accumulate
+    lost = gang.any(not (undisturbed.restored and twin.restored and resumed.restored))
+    other_data = gang.any(
+        (twin.batches, resumed.batches) != (undisturbed.batches, undisturbed.batches[first:])
+    )
+    twins_differ = gang.any(undisturbed.end != twin.end)
+    differs = gang.any(undisturbed.end != resumed.end)
+    if lost:
+        return "inexact", f"what was restored is not what was saved{_hint(undisturbed)}"
+    if other_data:
+        return (
+            "inexact",
+            "asked again for the same rows, the dataset gave others: it has a generator or state of its own",
+        )
+    if not differs:
+        return "exact", "after a stop and a rebuild from saved bytes, every tensor and generator is equal"
+    if twins_differ:
+        return (
+            "state-exact",
+            f"two undisturbed runs differ here too; what is restored is equal{_hint(undisturbed)}",
+        )
+    names = sorted(name for name in undisturbed.end if undisturbed.end[name] != resumed.end.get(name))
+    return (
+        "inexact",
+        f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}{_hint(undisturbed)}",
+    )
+
+
+def _hint(trace: _Trace) -> str:
+    if not trace.unsaved:
+        return ""
+    return f"; training changes {', '.join(trace.unsaved)}, which no state_dict holds"
 
 
 def put_back(bench: Bench) -> None:

@@ -154,11 +154,25 @@ def restore(live: Live, files: Mapping[str, bytes | bytearray], *, rank: int) ->
     _same_tensors(live.model.state_dict(), tensors)
     live.model.load_state_dict(tensors)
     structure, tensors = read_tensors(files["optimizer.safetensors"], "optimizer.safetensors")
-    live.optimizer.load_state_dict(join(structure, tensors))
+    _restore_optimizer(live.optimizer, join(structure, tensors))
     _restore_counters(live, files)
     if rng_file(rank) in files:
         structure, tensors = read_tensors(files[rng_file(rank)], rng_file(rank))
         rng.restore(join(structure, tensors))
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """`load_state_dict`, and then every moment in its own dtype: torch casts them to that of their parameter."""
+    optimizer.load_state_dict(saved)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    indices = [index for group in saved["param_groups"] for index in group["params"]]
+    parameter_of = dict(zip(indices, parameters, strict=True))
+    for index, moments in saved["state"].items():
+        state = optimizer.state[parameter_of[index]]
+        for name, was in moments.items():
+            now = state.get(name)
+            if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != was.dtype:
+                state[name] = was.to(now.device)
 
 
 def _same_tensors(expected: Mapping[str, Any], found: Mapping[str, torch.Tensor]) -> None:

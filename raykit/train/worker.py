@@ -6,6 +6,7 @@ is recorded as the attempt's end, so that no scheduler mistakes it for bad luck 
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,7 @@ from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
 from raykit.train.ranklog import RankLog
+from raykit.train.recipe import Recipe
 from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Saver
@@ -46,6 +48,9 @@ from raykit.train.state import needed_files, restore, unequal
 from raykit.train.step import Stepper
 
 CLOSE_S = 60.0
+LEADER_ENDS_S = 10.0
+"""How long a rank that refuses waits for rank 0 to say so, before it takes itself to be the only one."""
+LOOK_S = 0.1
 
 
 def work(
@@ -100,6 +105,8 @@ class _Attempt:
         self._store = store
         self._inputs = inputs
         self._plan = inputs.plan
+        self._untouched = copy.copy(inputs.recipe)
+        """The recipe before it made anything: what the gates build anew begins with a copy of it."""
         self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
         self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
         self._keyed = inputs.keyed("train")
@@ -122,34 +129,28 @@ class _Attempt:
         rows = self._rows(stamp) if self._gang.leads else None
         try:
             ending = self._train(decision, stamp, rows)
-        except FencedError:
-            raise
         except RaykitError as error:
-            self._end(stamp, rows, Ending(reason="failed", update=0, detail=f"{error.kind}: {error}"))
+            try:
+                if not isinstance(error, FencedError):
+                    self._refuse(stamp, rows, error)
+            finally:
+                self._gang.leave()
             raise
         finally:
             self._directive.close()
-        self._end(stamp, rows, ending)
+        if self._gang.leads:
+            self._end(stamp, rows, ending)
         return ending
 
     # --- the start ------------------------------------------------------------------------------------------
 
     def _decide(self) -> _Decision:
         """Rank 0 decides and records how this attempt starts; every rank has compared its members first."""
-        changed: list[Difference] = []
-
-        def look() -> None:
-            difference = compare(self._inputs.membership, self._inputs.source)
-            if difference is not None:
-                changed.append(
-                    Difference(what="split members", was="as stored", now=str(difference), allows="inexact")
-                )
-
-        self._gang.all_agree(look)
+        changed = self._changed_members()
         start: list[Start] = []
 
         def lead() -> dict[str, Any]:
-            entry = self._log.append(lambda entries: self._begin(entries, changed, start), at=time.time())
+            entry = self._log.append(lambda entries: self._begin(changed, start), at=time.time())
             assert entry is not None
             chosen = start[-1]
             gates = self._log.state.gates
@@ -166,15 +167,39 @@ class _Attempt:
         told = self._gang.leader_does(lead)
         return _Decision(told["attempt"], _good(told), told["exactness"], frozenset(told["gates"]))
 
-    def _begin(
-        self, entries: Sequence[RunEntry], changed: list[Difference], out: list[Start]
-    ) -> list[Record]:
+    def _changed_members(self) -> Difference | None:
+        """How the data differ from the stored members; the same on every rank.
+
+        Raises:
+            GateError: the ranks do not all see the same data.
+        """
+        found: list[str | None] = []
+
+        def look() -> None:
+            difference = compare(self._inputs.membership, self._inputs.source)
+            found.append(None if difference is None else str(difference))
+
+        self._gang.all_agree(look)
+        (mine,) = found
+        leaders = self._gang.share(mine)
+
+        def require_the_same() -> None:
+            if mine != leaders:
+                raise GateError(
+                    f"rank {self._gang.rank} sees other data than rank 0: {mine or 'the stored members'}",
+                    rule="the same members on every rank",
+                )
+
+        self._gang.all_agree(require_the_same)
+        if mine is None:
+            return None
+        return Difference(what="split members", was="as stored", now=mine, allows="inexact")
+
+    def _begin(self, changed: Difference | None, out: list[Start]) -> list[Record]:
         """The events that start this attempt: how the one before ended, what falls away, and its receipt."""
         state = self._log.state
         require_launch(state, self._task.launch)
-        start = decide_start(
-            self._store, self._task, self._plan, state, self._facts, changed[0] if changed else None
-        )
+        start = decide_start(self._store, self._task, self._plan, state, self._facts, changed)
         out.append(start)
         events: list[Record] = []
         base = start.good.commit.update if start.good is not None else None
@@ -220,7 +245,7 @@ class _Attempt:
             exactness=decision.exactness,
         )
         saver = Saver(self._store, self._log, stamp, self._gang, bound, rows, hold_s=self._task.hold_s)
-        built = self._build()
+        built = self._build(self._inputs.recipe)
         if decision.good is None:
             self._begin_fresh(decision, built)
         else:
@@ -242,8 +267,8 @@ class _Attempt:
         )
         return loop.run()
 
-    def _build(self) -> Built:
-        return build(self._plan, self._inputs.recipe, self._inputs.params, self._gang)
+    def _build(self, recipe: Recipe) -> Built:
+        return build(self._plan, recipe, self._inputs.params, self._gang)
 
     def _begin_fresh(self, decision: _Decision, built: Built) -> None:
         """Warm up and pass the gates; afterwards the live objects are as they were built, to the bit."""
@@ -260,7 +285,7 @@ class _Attempt:
         """
         if self._gang.world == 1:
             return
-        stepper = Stepper(self._plan, self._inputs.recipe, built, self._gang)
+        stepper = Stepper(self._plan, built.live.recipe, built, self._gang)
         for _ in range(2):  # the rebuilt buckets come into use with the second
             stepper.accumulate(1, self._micro_batches(0, last=1, loader_workers=0))
         built.live.optimizer.zero_grad(set_to_none=True)
@@ -268,7 +293,6 @@ class _Attempt:
     def _run_gates(self, decision: _Decision, built: Built, initial: dict[str, bytes]) -> None:
         bench = probes.Bench(
             plan=self._plan,
-            recipe=self._inputs.recipe,
             gang=self._gang,
             built=built,
             initial=initial,
@@ -290,7 +314,7 @@ class _Attempt:
         probes.put_back(bench)
 
     def _rebuild(self) -> Built:
-        built = self._build()
+        built = self._build(copy.copy(self._untouched))
         self._warm_up(built)
         return built
 
@@ -359,11 +383,27 @@ class _Attempt:
 
     # --- the end --------------------------------------------------------------------------------------------
 
+    def _refuse(self, stamp: Stamp, rows: Rows | None, error: RaykitError) -> None:
+        """Record why this attempt ends. Rank 0 does; where another rank refuses alone, rank 0 only waits for it."""
+        if self._gang.leads or not self._ends_within(stamp, LEADER_ENDS_S):
+            self._end(stamp, rows, Ending(reason="failed", update=0, detail=f"{error.kind}: {error}"))
+
+    def _ends_within(self, stamp: Stamp, wait_s: float) -> bool:
+        """Whether rank 0 says how the attempt ended, or another attempt begins, before `wait_s` have passed."""
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            self._log.refresh()
+            try:
+                require_attempt(self._log.state, stamp.launch, stamp.attempt)
+            except FencedError:
+                return True
+            time.sleep(LOOK_S)
+        return False
+
     def _end(self, stamp: Stamp, rows: Rows | None, ending: Ending) -> None:
         """Write what is left of the history, and how the attempt ended."""
-        if rows is None:
-            return
-        rows.close(timeout_s=CLOSE_S)
+        if rows is not None:
+            rows.close(timeout_s=CLOSE_S)
 
         def decide(entries: Sequence[RunEntry]) -> list[Record]:
             state = self._log.state

@@ -64,9 +64,11 @@ class Tiny:
         lr: float = 0.02
         poison_at: int = 0
 
+    passes = 0
+    """Forward passes of training in this process, over all recipes that the gates make."""
+
     def __init__(self):
         self.seen = 0
-        self.passes = 0
 
     def model(self, params):
         self.params = params
@@ -87,8 +89,8 @@ class Tiny:
         time.sleep(float(os.environ.get("TINY_SLOW_S", "0")) * model.training)  # long enough to be killed in
         die_at = os.environ.get("TINY_DIE_AT")
         if die_at and model.training:
-            self.passes += 1
-            if self.passes == int(die_at):
+            Tiny.passes += 1
+            if Tiny.passes == int(die_at):
                 os.kill(os.getpid(), signal.SIGKILL)
         out = model(x)
         loss = (out - y).square().mean()
