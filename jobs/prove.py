@@ -10,6 +10,7 @@ digests. Equal manifests are equal weights, optimizer state, generators and coun
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -27,6 +28,9 @@ import psutil
 PLAN = Path(__file__).parent / "digits" / "plan.toml"
 NAME = "digits-vae"
 DEADLINE_S = 600.0
+UPDATES = 2000
+LAST_UNTOUCHED = 150
+"""No kill falls into the last updates, which are over before it could be sent."""
 LAUNCH, CONTROLLER, WORKER = "the launch", "the train controller", "the worker"
 
 
@@ -52,26 +56,29 @@ def main() -> int:
 
 
 def kill_at_random(root: Path, kills: int, rng: random.Random) -> None:
-    """Kill `kills` times, spread over the run, then let it end."""
-    updates = 2000
-    moments = sorted(rng.randrange(1, updates - 100) for _ in range(kills))
+    """Kill `kills` times, once at a random update of each equal part of the run, then let it end."""
+    part = (UPDATES - LAST_UNTOUCHED) // kills
     process = launch(root)
-    for number, moment in enumerate(moments, start=1):
+    for number in range(1, kills + 1):
+        moment = (number - 1) * part + rng.randrange(1, part)
         whom = rng.choice([LAUNCH, CONTROLLER, WORKER])
-        if not wait_for(process, root, moment):
-            break
-        pid = pid_of(process, whom, root)
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-        print(f"  kill {number} of {kills}: {whom} (process {pid}), past update {moment:,}", flush=True)
+        while not wait_for(process, root, moment):
+            process = launch(root)  # a launch starts its gang a few times only, and then says so
+        victim = pid_of(process, whom, root)
+        kill(victim)
+        print(f"  kill {number} of {kills}: {whom} (process {victim}), past update {moment:,}", flush=True)
         if whom == LAUNCH:
             process.wait()
             process = launch(root)
     while process.wait() != 0:
         process = launch(root)
     print(f"  complete: {rows(root)} rows")
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, to a process that may have ended by itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def launch(root: Path) -> subprocess.Popen[bytes]:
