@@ -99,6 +99,17 @@ class Rank:
         except ProcessLookupError:
             pass
 
+    def running(self) -> bool:
+        """Whether the process is there and has not ended."""
+        return self.state() not in ("", "Z")
+
+    def state(self) -> str:
+        """The kernel's letter for what the process does: R, S, T for stopped, Z for ended; empty if it is gone."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return ""
+
     def wait(self) -> tuple[int, str]:
         """(exit code, or minus the signal that ended it; what it printed)."""
         code = self._nursery.wait(self.pid)
@@ -153,6 +164,11 @@ def _run(question: dict[str, Any]) -> int:
     import ctypes
 
     import rankhooks
+
+    os.environ.update(question["env"])
+    for name, argument in question["hooks"].items():
+        getattr(rankhooks, name)(argument)
+
     import torch
     import torch.distributed as dist
 
@@ -163,9 +179,6 @@ def _run(question: dict[str, Any]) -> int:
     from raykit.train.worker import work
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives the tests
-    os.environ.update(question["env"])
-    for name, argument in question["hooks"].items():
-        getattr(rankhooks, name)(argument)
     directive = Directive()
     signal.signal(signal.SIGTERM, lambda *_: directive.stop("SIGTERM"))
     task = Task.of(question["task"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -15,6 +16,14 @@ import torch.distributed as dist
 
 from raykit.errors import GateError, RaykitError
 from raykit.ids import canonical
+
+
+class RankAloneError(RuntimeError):
+    """One rank refuses while others go on, and wait for it in an operation that they do together.
+
+    Not a `RaykitError`, on purpose: whoever started the gang has to take it for a crash, and end the other ranks. Why
+    the rank refuses is its cause, and in the run's log.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +64,18 @@ class Gang:
         """True on every rank if it is on one."""
         return self.sum([float(flag)])[0] > 0
 
-    def leave(self) -> None:
-        """Say no more. Ranks that wait for this one hear at once that it is gone, though its process lives on."""
-        if self.world > 1 and dist.is_initialized():
-            dist.destroy_process_group()
+    def leave(self, *, wait_s: float) -> bool:
+        """Say that this rank ends here; whether every other one says so too before `wait_s` have passed."""
+        if self.world == 1:
+            return True
+        left = [f"raykit/left/{rank}" for rank in range(self.world)]
+        try:
+            store = dist.distributed_c10d._get_default_store()
+            store.set(left[self.rank], "")
+            store.wait(left, timedelta(seconds=wait_s))
+        except RuntimeError:  # not in time, or the rank that holds the store is gone
+            return False
+        return True
 
     def leader_does(self, action: Callable[[], Any]) -> Any:
         """Rank 0 acts and shares the JSON it returns; if it raises, so does every rank.

@@ -35,7 +35,7 @@ from raykit.store.place import this_place
 from raykit.train import facts, probes
 from raykit.train.build import Built, build, set_up_process
 from raykit.train.directive import Directive
-from raykit.train.gang import Gang
+from raykit.train.gang import Gang, RankAloneError
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
@@ -48,9 +48,8 @@ from raykit.train.state import needed_files, restore, unequal
 from raykit.train.step import Stepper
 
 CLOSE_S = 60.0
-LEADER_ENDS_S = 10.0
-"""How long a rank that refuses waits for rank 0 to say so, before it takes itself to be the only one."""
-LOOK_S = 0.1
+LEAVE_S = 10.0
+"""How long a rank that ends with an error waits for the others to do the same."""
 
 
 def work(
@@ -69,6 +68,7 @@ def work(
         ExactnessError: the resume would be less exact than the plan needs.
         CorruptError: stored bytes do not match their digests, or no checkpoint verifies.
         StoreUnavailableError: the store stayed away longer than the task holds.
+        RankAloneError: one of these, on a rank whose fellows do not end with it.
     """
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, tempfile.TemporaryDirectory(prefix="raykit-code-") as folder:
@@ -130,11 +130,11 @@ class _Attempt:
         try:
             ending = self._train(decision, stamp, rows)
         except RaykitError as error:
-            try:
-                if not isinstance(error, FencedError):
-                    self._refuse(stamp, rows, error)
-            finally:
-                self._gang.leave()
+            alone = not self._gang.leave(wait_s=LEAVE_S)
+            if (self._gang.leads or alone) and not isinstance(error, FencedError):
+                self._end(stamp, rows, Ending(reason="failed", update=0, detail=f"{error.kind}: {error}"))
+            if alone:
+                raise RankAloneError(f"rank {self._gang.rank} ends alone: {error}") from error
             raise
         finally:
             self._directive.close()
@@ -382,23 +382,6 @@ class _Attempt:
         )
 
     # --- the end --------------------------------------------------------------------------------------------
-
-    def _refuse(self, stamp: Stamp, rows: Rows | None, error: RaykitError) -> None:
-        """Record why this attempt ends. Rank 0 does; where another rank refuses alone, rank 0 only waits for it."""
-        if self._gang.leads or not self._ends_within(stamp, LEADER_ENDS_S):
-            self._end(stamp, rows, Ending(reason="failed", update=0, detail=f"{error.kind}: {error}"))
-
-    def _ends_within(self, stamp: Stamp, wait_s: float) -> bool:
-        """Whether rank 0 says how the attempt ended, or another attempt begins, before `wait_s` have passed."""
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            self._log.refresh()
-            try:
-                require_attempt(self._log.state, stamp.launch, stamp.attempt)
-            except FencedError:
-                return True
-            time.sleep(LOOK_S)
-        return False
 
     def _end(self, stamp: Stamp, rows: Rows | None, ending: Ending) -> None:
         """Write what is left of the history, and how the attempt ended."""

@@ -95,7 +95,10 @@ def test_a_kill_at_a_chosen_moment(
     [
         ("fp32", GATE_PASSES + 12 + 1),  # across the end of an epoch: 48 rows are 4 updates
         ("accumulate", 3 * (GATE_PASSES + 11) + 2),  # between two micro-batches of one update
-        ("two-ranks", 2 * (GATE_PASSES + 8 + 11) + 2),  # gangs warm up twice, before the run and each run of a gate
+        (
+            "two-ranks",
+            2 * (GATE_PASSES + 8 + 11) + 2,
+        ),  # gangs warm up twice, before the run and each run of a gate
     ],
 )
 def test_a_kill_inside_an_update(
