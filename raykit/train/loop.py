@@ -87,7 +87,8 @@ class Loop:
                 )
             if asked.stop:
                 self.saver.drain()
-                return Ending(reason=self.directive.reason, update=update, detail=self.directive.why)
+                why = self.directive.why or "another rank was told to stop"
+                return Ending(reason=self.directive.reason, update=update, detail=why)
         self.saver.drain()
         return Ending(reason="completed", update=progress.update)
 
@@ -98,7 +99,8 @@ class Loop:
             self.rows.check()
         bad = nonfinite(figures)
         if bad:
-            self.saver.drain()  # a save that is under way is of good state, and worth having
+            # A save that is under way is of good state, and worth having; on every rank, so that all end together.
+            self.gang.all_agree(self.saver.drain)
             raise GateError(
                 f"update {figures.update}: {', '.join(bad)} is not finite",
                 field="recipe.losses",
