@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -114,9 +114,11 @@ class _Sums:
 
 
 def monitor(
-    plan: Plan, recipe: Recipe, built: Built, gang: Gang, batch: Any, update: int
+    plan: Plan, recipe: Recipe, built: Built, gang: Gang, batch: Callable[[], Any], update: int
 ) -> dict[str, FieldStats]:
     """The declared fields over one batch of this rank, each in its own space, against its first spread.
+
+    `batch` makes the batch: here, since to make one draws from the generators.
 
     Raises:
         GateError: a declared field is not among those that the recipe gives.
@@ -130,7 +132,7 @@ def monitor(
         evaluating(built.live.model),
         built.autocast(),
     ):
-        fields = give(built.live.model, to_device(batch, gang.device))
+        fields = give(built.live.model, to_device(batch(), gang.device))
     found: dict[str, FieldStats] = {}
     for name, rule in declared.items():
         if name not in fields:

@@ -126,7 +126,7 @@ class Loop:
         """Evaluate and monitor; True if the early stop rule says so."""
         elapsed_s = round(time.perf_counter() - start, 3)
         progress = self.built.live.progress
-        fields = monitor(self.plan, self.recipe, self.built, self.gang, self.first_batch(), update)
+        fields = monitor(self.plan, self.recipe, self.built, self.gang, self.first_batch, update)
         if fields and self.rows is not None:
             row = MonitorRow(attempt=self.attempt, update=update, fields=fields, elapsed_s=elapsed_s)
             self.rows.add_row(row)
