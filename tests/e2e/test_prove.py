@@ -17,7 +17,17 @@ import pytest
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1])
 def test_twenty_kills_of_the_bundled_run(seed: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jobs.prove", "--root", str(tmp_path), "--kills", "20", "--seed", str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "jobs.prove",
+        "--root",
+        str(tmp_path),
+        "--kills",
+        "20",
+        "--seed",
+        str(seed),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     print(done.stdout)
     assert done.returncode == 0, done.stderr[-4000:]
