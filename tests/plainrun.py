@@ -29,10 +29,17 @@ TINY = Path(__file__).parent / "tiny"
 RUN = "main"
 
 
-def write_job(folder: Path, edits: Mapping[str, str] | None = None) -> Path:
-    """A copy of the tiny job with lines of its plan replaced: `{"updates": "30"}`."""
+def write_job(folder: Path, edits: Mapping[str, str] | None = None, *, variant: str | None = None) -> Path:
+    """A copy of the tiny job with lines of its plan replaced: `{"updates": "30"}`.
+
+    `variant` is the code of a class `Variant(Tiny)`, which is then the recipe.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(TINY / "recipe.py", folder / "recipe.py")
+    if variant is not None:
+        with (folder / "recipe.py").open("a") as recipe:
+            recipe.write(f"\n\nfrom dataclasses import replace\n\n{variant}")
+        edits = {"recipe": '"recipe:Variant"', **(edits or {})}
     lines = (TINY / "plan.toml").read_text().splitlines()
     for key, value in (edits or {}).items():
         at = next((i for i, line in enumerate(lines) if line.split("=")[0].strip() == key), None)

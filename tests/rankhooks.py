@@ -8,6 +8,7 @@ import io
 import json
 import os
 import tarfile
+import time
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,6 +45,22 @@ def damage_after_verifying(path: str) -> None:
         return good
 
     resume.newest_good = newest_good
+
+
+def put(what: Mapping[str, Any]) -> None:
+    """At every write whose key holds the text `key`: wait `seconds`, then raise a RuntimeError that says `error`."""
+    from raykit.store.local import LocalStore
+
+    true = LocalStore.put_new
+
+    def put_new(self: Any, key: str, data: Any) -> Any:
+        if what["key"] in key:
+            time.sleep(what.get("seconds", 0.0))
+            if "error" in what:
+                raise RuntimeError(what["error"])
+        return true(self, key, data)
+
+    LocalStore.put_new = put_new
 
 
 def parsers(watch: Mapping[str, str]) -> None:

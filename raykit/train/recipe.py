@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
+import os
 import sys
 import types
 import typing
@@ -34,7 +36,7 @@ class LossTerm:
     `elements` is the number of elements averaged over; it may be left out where `target` is given.
 
     Raises:
-        PlanError: not exactly one scale, or no number of elements.
+        PlanError: not exactly one scale, no number of elements, or something that is not one number.
     """
 
     value: torch.Tensor
@@ -56,6 +58,37 @@ class LossTerm:
             raise PlanError(
                 "a loss term without a target needs its number of elements", field="LossTerm.elements"
             )
+        self._require_numbers()
+
+    def _require_numbers(self) -> None:
+        value: Any = self.value
+        if not isinstance(value, torch.Tensor) or value.dim() != 0:
+            raise PlanError(
+                "the value of a loss term is not one number",
+                field="LossTerm.value",
+                value=tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__,
+                rule="a tensor without dimensions: the mean over its elements",
+            )
+        numbers: dict[str, Any] = {
+            "weight": self.weight,
+            "reference": 0.0 if self.reference is None else self.reference,
+        }
+        for name, number in numbers.items():
+            if not (isinstance(number, int | float) and math.isfinite(number)):
+                raise PlanError(
+                    f"the {name} of a loss term is not a finite number",
+                    field=f"LossTerm.{name}",
+                    value=str(number),
+                    rule="a Python float",
+                )
+        elements: Any = self.elements
+        if elements is not None and not (isinstance(elements, int) and elements >= 1):
+            raise PlanError(
+                "a loss term is a mean over a number of elements",
+                field="LossTerm.elements",
+                value=str(elements),
+                rule="a Python int, at least 1",
+            )
 
     def count(self) -> int:
         """The number of elements that the value is a mean over."""
@@ -67,7 +100,10 @@ class LossTerm:
     def scale(self) -> torch.Tensor | float:
         """The target's mean square, the reference, or NaN where there is none."""
         if self.target is not None:
-            return self.target.detach().float().square().mean()
+            # The very sums of a squared error against zero, so that no skill is exactly 1; and a number at once where
+            # that waits for nothing, since this is done at every update.
+            square = self.target.detach().float().square().mean()
+            return square.item() if square.is_cpu else square
         return float("nan") if self.reference is None else self.reference
 
 
@@ -129,14 +165,13 @@ def load_recipe(spec: str, folder: Path) -> Recipe:
 
 
 def _import(name: str, folder: Path) -> Any:
-    """Import `name`, looking in `folder` first; a copy from another folder is never mistaken for it."""
+    """Import `name`, looking in `folder` first; modules of another recipe's folder are never mistaken for its own.
+
+    The folder stays last on the path, for what a recipe imports when it is called.
+    """
     root = str(folder.resolve())
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        file = getattr(loaded, "__file__", None)
-        if file is None or Path(root) not in Path(file).resolve().parents:
-            for stale in [key for key in sys.modules if key == name or key.startswith(name + ".")]:
-                del sys.modules[stale]
+    _forget_others(name, root)
+    _there_before.setdefault(root, frozenset(key.partition(".")[0] for key in sys.modules))
     sys.path.insert(0, root)
     importlib.invalidate_caches()
     try:
@@ -155,6 +190,41 @@ def _import(name: str, folder: Path) -> Any:
         ) from error
     finally:
         sys.path.remove(root)
+        if root not in sys.path:
+            sys.path.append(root)
+            _on_path.add(root)
+
+
+_there_before: dict[str, frozenset[str]] = {}
+"""By recipe folder: the packages and modules that this process had before a recipe came from there."""
+
+_on_path: set[str] = set()
+"""The recipe folders that are on `sys.path` because of a recipe."""
+
+
+def _forget_others(name: str, root: str) -> None:
+    for other in [folder for folder in _there_before if folder != root]:
+        for key in _modules_below(other, _there_before.pop(other)):
+            del sys.modules[key]
+        if other in _on_path:
+            _on_path.discard(other)
+            sys.path[:] = [path for path in sys.path if path != other]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if name in sys.modules and (file is None or Path(root) not in Path(file).resolve().parents):
+        for key in [key for key in sys.modules if key == name or key.startswith(name + ".")]:
+            del sys.modules[key]
+
+
+def _modules_below(root: str, before: frozenset[str]) -> list[str]:
+    """The modules that a recipe has brought from below `root`; not what is installed there."""
+    files = {key: getattr(module, "__file__", None) or "" for key, module in sys.modules.items()}
+    return [
+        key
+        for key, file in files.items()
+        if file.startswith(root + os.sep)
+        and "site-packages" not in file
+        and key.partition(".")[0] not in before
+    ]
 
 
 def recipe_folder(spec: str, plan: Path) -> Path:
@@ -170,7 +240,8 @@ def check_params(recipe: Recipe, params: Mapping[str, Any]) -> Any:
     """The plan's `params` as the recipe's `Params`; a plain dict where the recipe declares none.
 
     Raises:
-        PlanError: an unknown or missing name, or a value of another type; all of them in `findings`.
+        PlanError: an unknown or missing name, or a value of another type, all of them in `findings`; or the recipe
+            itself refuses the values.
     """
     declared = getattr(recipe, "Params", None)
     if declared is None:
@@ -205,35 +276,52 @@ def check_params(recipe: Recipe, params: Mapping[str, Any]) -> Any:
             )
     if findings:
         raise PlanError(f"{len(findings)} of the recipe's params do not fit", findings=tuple(findings))
-    return declared(**{name: _coerce(value, hints[name]) for name, value in params.items()})
+    try:
+        return declared(**{name: _coerce(value, hints[name]) for name, value in params.items()})
+    except ValueError as error:
+        raise PlanError(
+            f"the recipe refuses its params: {error}", field="run.params", value=dict(params)
+        ) from error
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
+    """Whether a value of TOML is one of this type: a list stands for a tuple, and a whole number for a float."""
+    origin, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint is Any:
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, arm) for arm in typing.get_args(hint))
+        return any(_fits(value, arm) for arm in arms)
     if origin is Literal:
-        return value in typing.get_args(hint)
+        return any(type(value) is type(arm) and value == arm for arm in arms)
     if hint is None or hint is type(None):
         return value is None
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if origin in (int, float):
+        return isinstance(value, int | origin) and not isinstance(value, bool)
     if origin in (list, tuple, Sequence):
-        return isinstance(value, list | tuple)
-    if origin is dict:
-        return isinstance(value, dict)
-    return isinstance(value, hint) if isinstance(hint, type) else True
+        return isinstance(value, list | tuple) and _fit(value, _item_hints(origin, arms, len(value)))
+    return isinstance(value, origin) if isinstance(origin, type) else True
+
+
+def _fit(values: Sequence[Any], hints: Sequence[Any]) -> bool:
+    return len(values) == len(hints) and all(map(_fits, values, hints))
+
+
+def _item_hints(origin: Any, arms: tuple[Any, ...], count: int) -> Sequence[Any]:
+    """The type of each item: `tuple[int, str]` names them all, the others are of one type."""
+    if origin is tuple and arms and arms[-1] is not Ellipsis:
+        return arms
+    return (arms[0] if arms else Any,) * count
 
 
 def _coerce(value: Any, hint: Any) -> Any:
-    if hint is float and isinstance(value, int):
+    origin, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _coerce(value, next(arm for arm in arms if _fits(value, arm)))
+    if origin is float:
         return float(value)
-    if (hint is tuple or typing.get_origin(hint) is tuple) and isinstance(value, list):
-        return tuple(value)
+    if origin in (list, tuple, Sequence):
+        items = map(_coerce, value, _item_hints(origin, arms, len(value)))
+        return tuple(items) if origin is tuple else list(items)
     return value
 
 

@@ -16,8 +16,6 @@ from plainrun import Launches, freeze_job, state_of, take, write_job
 from raykit.train.inputs import Task
 
 UNEVEN = """
-from dataclasses import replace
-
 class Variant(Tiny):
     def losses(self, model, batch):
         terms = super().losses(model, batch)
@@ -38,9 +36,7 @@ def gang(nursery: Nursery, task: Task, *ranks: Mapping[str, Any]) -> list[Rank]:
 
 
 def uneven(folder: Path) -> Task:
-    plan = write_job(folder / "job", {"workers": "2", "accumulate": "2", "recipe": '"recipe:Variant"'})
-    recipe = plan.parent / "recipe.py"
-    recipe.write_text(recipe.read_text() + UNEVEN)
+    plan = write_job(folder / "job", {"workers": "2", "accumulate": "2"}, variant=UNEVEN)
     return freeze_job(folder / "store", plan)
 
 

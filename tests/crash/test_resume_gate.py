@@ -148,9 +148,7 @@ class Variant(Tiny):
 
 def launches(nursery: Nursery, folder: Path, code: str, **edits: str) -> Launches:
     """A run of a variant of the tiny recipe."""
-    plan = write_job(folder / "job", {"recipe": '"recipe:Variant"', "updates": "10", **edits})
-    recipe = plan.parent / "recipe.py"
-    recipe.write_text(recipe.read_text() + "\nfrom dataclasses import replace\n" + code)
+    plan = write_job(folder / "job", {"updates": "10", **edits}, variant=code)
     return Launches(nursery, freeze_job(folder / "store", plan))
 
 
