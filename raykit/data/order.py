@@ -94,22 +94,25 @@ class Order:
         return self.rank_slice(update, batch_size, world=1, accumulate=1, rank=0, micro=0)
 
     def rank_slice(
-        self, update: int, batch_size: int, *, world: int, accumulate: int, rank: int, micro: int
+        self, update: int | Integers, batch_size: int, *, world: int, accumulate: int, rank: int, micro: int
     ) -> Samples:
         """The samples of micro-batch `micro` (from 0) of `rank` in `update` (from 1).
 
         Ranks take contiguous parts of the batch, micro-batches contiguous parts of those: read in the order
-        (rank, micro), the slices are the batch, at every world size.
+        (rank, micro), the slices are the batch, at every world size. Many updates cost little more than one:
+        `update` may be an array of them, and the samples then have a row for each.
 
         Raises:
             PlanError: the batch does not divide evenly, or a number is out of its range.
         """
         size = micro_batch_size(batch_size, world, accumulate)
-        _within("update", update, 1, MAX_ROWS // batch_size)
+        updates = np.asarray(update)
+        for edge in (updates.min(), updates.max()):
+            _within("update", int(edge), 1, MAX_ROWS // batch_size)
         _within("rank", rank, 0, world - 1)
         _within("micro", micro, 0, accumulate - 1)
-        first = (update - 1) * batch_size + (rank * accumulate + micro) * size
-        return self.index_at(np.arange(first, first + size, dtype=np.int64))
+        first = (updates - 1) * batch_size + (rank * accumulate + micro) * size
+        return self.index_at(first[..., np.newaxis] + np.arange(size, dtype=np.int64))
 
     def _shuffled(self, epochs: Integers, offsets: Words) -> Integers:
         distinct, which = np.unique(epochs, return_inverse=True)

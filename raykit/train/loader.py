@@ -16,8 +16,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from raykit.data import randomness
-from raykit.data.order import Order
+from raykit.data.order import Order, Samples
 from raykit.train import rng
+
+BLOCK = 1024
+"""Examples of an update whose order is worked out at once: a call costs as much as a few hundred of them."""
 
 Place = tuple[int, int]
 """(epoch, row): a row of the split's members, and the epoch that its randomness belongs to."""
@@ -60,17 +63,23 @@ class _Slices:
         return max(0, self._last - self._update) * self._accumulate
 
     def __iter__(self) -> Iterator[list[Place]]:
-        for update in range(self._update + 1, self._last + 1):
-            for micro in range(self._accumulate):
-                epochs, rows = self._order.rank_slice(
-                    update,
-                    self._batch,
-                    world=self._world,
-                    accumulate=self._accumulate,
-                    rank=self._rank,
-                    micro=micro,
-                )
-                yield list(zip(epochs.tolist(), rows.tolist(), strict=True))
+        block = max(1, BLOCK // self._batch)
+        for first in range(self._update + 1, self._last + 1, block):
+            updates = np.arange(first, min(first + block, self._last + 1))
+            slices = [self._slices(updates, micro) for micro in range(self._accumulate)]
+            for i in range(len(updates)):
+                for epochs, rows in slices:
+                    yield list(zip(epochs[i].tolist(), rows[i].tolist(), strict=True))
+
+    def _slices(self, updates: np.ndarray[Any, Any], micro: int) -> Samples:
+        return self._order.rank_slice(
+            updates,
+            self._batch,
+            world=self._world,
+            accumulate=self._accumulate,
+            rank=self._rank,
+            micro=micro,
+        )
 
 
 def train_loader(

@@ -25,7 +25,7 @@ from raykit.train.loader import Keyed
 from raykit.train.recipe import Recipe
 from raykit.train.rows import Figures, Rows, term_rows
 from raykit.train.saver import Reason, Saver
-from raykit.train.step import Asked, Stepper, nonfinite
+from raykit.train.step import Asked, Stepper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +97,11 @@ class Loop:
         if self.rows is not None:
             self.rows.add(figures)
             self.rows.check()
-        bad = nonfinite(figures)
-        if bad:
+        if figures.nonfinite:
             # A save that is under way is of good state, and worth having; on every rank, so that all end together.
             self.gang.all_agree(self.saver.drain)
             raise GateError(
-                f"update {figures.update}: {', '.join(bad)} is not finite",
+                f"update {figures.update}: {', '.join(figures.nonfinite)} is not finite",
                 field="recipe.losses",
                 rule="every term and the gradient norm are finite",
                 remedy="look at the batch: `raykit history --last 20` shows the updates before it",
@@ -177,7 +176,6 @@ def row_maker(plan: Plan, order: Order, sources: list[int] | None, attempt: int)
     def make(figures: Figures) -> Row:
         terms = term_rows(figures, history.term_row)
         first, last = (figures.update - 1) * plan.run.batch, figures.update * plan.run.batch
-        bad = nonfinite(figures)
         contributions = [term.contribution for term in terms.values()]
         # As declared: a term whose scale is zero in this update is still the main one.
         main = next((term[0] for term in figures.terms if term[-1] is None), None)
@@ -198,7 +196,7 @@ def row_maker(plan: Plan, order: Order, sources: list[int] | None, attempt: int)
             elapsed_s=round(figures.elapsed_s, 6),
             scale=figures.scale,
             skipped=figures.skipped or None,
-            nonfinite=bad or None,
+            nonfinite=tuple(figures.nonfinite) or None,
         )
 
     return make

@@ -26,7 +26,7 @@ from raykit.records import Exactness, GateResult
 from raykit.train.build import Built, check_dtypes
 from raykit.train.gang import Gang
 from raykit.train.state import Capture, restore
-from raykit.train.step import Asked, Stepper, nonfinite
+from raykit.train.step import Asked, Stepper
 from raykit.train.unsaved import content_or_none, unsaved
 
 UPDATES = 3
@@ -62,7 +62,7 @@ def first_gate(bench: Bench, key: str) -> GateResult:
     live = bench.built.live
     stepper = Stepper(bench.plan, live.recipe, bench.built, bench.gang)
     figures, _ = stepper.update(1, bench.micro_batches(0), Asked(), 0.0)
-    bad = list(nonfinite(figures))
+    bad = list(figures.nonfinite)
     if not bad:
         bad = [
             f"parameter {name}" for name, p in live.model.named_parameters() if not torch.isfinite(p).all()

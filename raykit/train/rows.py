@@ -38,6 +38,8 @@ class Figures(NamedTuple):
     elapsed_s: float
     scale: float | None
     skipped: bool | None
+    nonfinite: Sequence[str]
+    """The terms that are not finite; `grad_norm`, unless a loss scaler has dealt with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ or to save after this update.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -35,17 +35,8 @@ class Asked:
     save: bool = False
 
 
-@dataclass(slots=True)
-class _Tally:
-    """One term's sums over the micro-batches of this rank."""
-
-    weight: float
-    elements: int
-    reference: float | None
-    no_reference: str | None
-    has_target: bool
-    values: list[Any]
-    scales: list[Any]
+Told = tuple[str, Any, float, int, Any, float | None, str | None]
+"""One term as in `Figures.terms`; its value and scale may still be tensors on an accelerator."""
 
 
 class Stepper:
@@ -58,6 +49,7 @@ class Stepper:
         self._gang = gang
         self._parameters = [p for p in built.live.model.parameters() if p.requires_grad]
         self._names: tuple[str, ...] = ()
+        self._on_cpu = gang.device.type == "cpu"
 
     def update(
         self, update: int, micro_batches: Iterator[Any], asked: Asked, elapsed_s: float
@@ -69,24 +61,29 @@ class Stepper:
         """
         live = self._built.live
         live.optimizer.zero_grad(set_to_none=True)
-        tallies = self.accumulate(update, micro_batches)
-        terms, asked = self._agree(tallies, asked)
+        terms, asked = self._agree(self.accumulate(update, micro_batches), asked)
         clipped, norm, scale, skipped = False, math.nan, None, None
-        lr = tuple(float(group["lr"]) for group in live.optimizer.param_groups)
-        if all(math.isfinite(value) for _, value, *_ in terms):
+        lr = tuple([float(group["lr"]) for group in live.optimizer.param_groups])
+        bad = [term[0] for term in terms if not math.isfinite(term[1])]
+        if not bad:
             norm, clipped, scale, skipped = self._step()
+            if skipped is None and not math.isfinite(norm):
+                bad = ["grad_norm"]
             if live.scheduler is not None:
                 live.scheduler.step()
-        figures = Figures(update, terms, lr, norm, clipped, elapsed_s, scale, skipped)
+        figures = Figures(update, terms, lr, norm, clipped, elapsed_s, scale, skipped, bad)
         progress = live.progress
         progress.update = update
         progress.samples = update * self._run.batch
         progress.skipped += bool(skipped)
         return figures, asked
 
-    def accumulate(self, update: int, micro_batches: Iterator[Any]) -> dict[str, _Tally]:
-        """Forward and backward of every micro-batch: gradients are left in place, nothing is stepped."""
-        tallies: dict[str, _Tally] = {}
+    def accumulate(self, update: int, micro_batches: Iterator[Any]) -> list[list[Told]]:
+        """Forward and backward of every micro-batch: gradients are left in place, nothing is stepped.
+
+        Returns the terms of each micro-batch.
+        """
+        told: list[list[Told]] = []
         for micro in range(self._run.accumulate):
             batch = to_device(next(micro_batches), self._gang.device)
             rng.seed(randomness.update(self._run.seed, update, self._gang.rank, micro))
@@ -97,11 +94,13 @@ class Stepper:
                 with self._built.autocast():
                     terms = self._recipe.losses(wrapped, batch)
                     self._check_names(terms)
-                    loss = sum(term.value * term.weight for term in terms.values()) / self._run.accumulate
+                    loss: Any = sum(term.value * term.weight for term in terms.values())
+                    if self._run.accumulate > 1:
+                        loss = loss / self._run.accumulate
                 scaler = self._built.live.scaler
-                (loss if scaler is None else scaler.scale(loss)).backward()  # type: ignore[union-attr]
-            _count(tallies, terms)
-        return tallies
+                (loss if scaler is None else scaler.scale(loss)).backward()
+            told.append(_tell(terms, wait=self._on_cpu))
+        return told
 
     def _check_names(self, terms: Any) -> None:
         names = tuple(terms)
@@ -117,37 +116,31 @@ class Stepper:
                 rule=", ".join(self._names),
             )
 
-    def _agree(self, tallies: dict[str, _Tally], asked: Asked) -> tuple[list[Any], Asked]:
-        """Sum over ranks: the figures of each term, and what was asked."""
-        micros, world = self._run.accumulate, self._gang.world
-        numbers = [number for tally in tallies.values() for number in (*tally.values, *tally.scales)]
-        floats = _floats(numbers)
+    def _agree(self, told: list[list[Told]], asked: Asked) -> tuple[list[Told], Asked]:
+        """The mean over micro-batches and ranks of the figures of each term, and what was asked."""
+        micros, world = len(told), self._gang.world
+        found = told if self._on_cpu else _on_host(told, self._gang.device)
+        if micros == world == 1:
+            return found[0], asked
         packed = [float(asked.stop), float(asked.save)]
-        for i, tally in enumerate(tallies.values()):
-            mine = floats[2 * i * micros : 2 * (i + 1) * micros]
+        for parts in zip(*found, strict=True):
+            elements = sum(part[3] for part in parts)
+            if any(part[3] * micros != elements for part in parts):
+                raise _uneven(parts[0][0])
             packed += [
-                sum(mine[:micros]) / micros,
-                sum(mine[micros:]) / micros,
-                tally.elements,
-                float(tally.elements) ** 2,
+                sum(part[1] for part in parts) / micros,
+                sum(part[4] or 0.0 for part in parts) / micros,
+                elements,
+                float(elements) ** 2,
             ]
         packed = self._gang.sum(packed)
-        terms = []
-        for i, (name, tally) in enumerate(tallies.items()):
-            value, scale, elements, squares = packed[2 + 4 * i : 6 + 4 * i]
-            if world > 1 and squares * world != elements**2:
+        terms: list[Told] = []
+        for i, (name, _, weight, _, mean_square, reference, no_reference) in enumerate(found[0]):
+            value, scale, total, squares = packed[2 + 4 * i : 6 + 4 * i]
+            if world > 1 and squares * world != total**2:
                 raise _uneven(name)
-            terms.append(
-                (
-                    name,
-                    value / world,
-                    tally.weight,
-                    int(elements),
-                    scale / world if tally.has_target else None,
-                    tally.reference,
-                    tally.no_reference,
-                )
-            )
+            scale_or_none = None if mean_square is None else scale / world
+            terms.append((name, value / world, weight, int(total), scale_or_none, reference, no_reference))
         return terms, Asked(stop=packed[0] > 0, save=packed[1] > 0)
 
     def _step(self) -> tuple[float, bool, float | None, bool | None]:
@@ -170,20 +163,43 @@ class Stepper:
         return norm, clipped, None, None
 
 
-def _count(tallies: dict[str, _Tally], terms: Any) -> None:
-    for name, term in terms.items():
-        assert isinstance(term, LossTerm)
-        elements = term.count()
-        tally = tallies.get(name)
-        if tally is None:
-            tally = tallies[name] = _Tally(
-                term.weight, 0, term.reference, term.no_reference, term.target is not None, [], []
-            )
-        elif tally.elements != elements * len(tally.values):
-            raise _uneven(name)
-        tally.elements += elements
-        tally.values.append(term.value.detach())
-        tally.scales.append(term.scale())
+def _tell(terms: Mapping[str, LossTerm], *, wait: bool) -> list[Told]:
+    """The figures of one micro-batch. Without `wait`, what is still being computed stays a tensor."""
+    return [
+        (
+            name,
+            term.value.item() if wait else term.value.detach(),
+            term.weight,
+            term.count(),
+            None if term.target is None else float(term.scale()) if wait else term.scale(),
+            term.reference,
+            term.no_reference,
+        )
+        for name, term in terms.items()
+    ]
+
+
+def _on_host(told: list[list[Told]], device: torch.device) -> list[list[Told]]:
+    """Numbers in place of the tensors on an accelerator, with one transfer for all of them."""
+    tensors = [
+        number
+        for terms in told
+        for _, value, _, _, scale, *_ in terms
+        for number in (value, scale)
+        if isinstance(number, torch.Tensor)
+    ]
+    moved = iter(torch.stack([tensor.to(device, torch.float64) for tensor in tensors]).tolist())
+
+    def here(number: Any) -> Any:
+        return next(moved) if isinstance(number, torch.Tensor) else number
+
+    return [
+        [
+            (name, here(value), weight, elements, here(scale), reference, no_reference)
+            for name, value, weight, elements, scale, reference, no_reference in terms
+        ]
+        for terms in told
+    ]
 
 
 def _uneven(name: str) -> GateError:
@@ -194,20 +210,3 @@ def _uneven(name: str) -> GateError:
         rule="the same number in every micro-batch and rank of an update",
         remedy="pad to one length and divide by the padded count, or set run.accumulate = 1 and run.workers = 1",
     )
-
-
-def _floats(numbers: list[Any]) -> list[float]:
-    """Python floats of 0-dimensional tensors and numbers, with one transfer if they are on an accelerator."""
-    tensors = [number for number in numbers if isinstance(number, torch.Tensor)]
-    if not tensors or tensors[0].device.type == "cpu":
-        return [float(number) for number in numbers]
-    moved = iter(torch.stack([tensor.double() for tensor in tensors]).tolist())
-    return [next(moved) if isinstance(number, torch.Tensor) else float(number) for number in numbers]
-
-
-def nonfinite(figures: Figures) -> tuple[str, ...]:
-    """Names of what is not finite in an update: terms, `grad_norm` (unless a loss scaler dealt with it)."""
-    bad = [name for name, value, *_ in figures.terms if not math.isfinite(value)]
-    if not bad and figures.skipped is None and not math.isfinite(figures.grad_norm):
-        bad = ["grad_norm"]
-    return tuple(bad)
