@@ -26,8 +26,6 @@ MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_CODE_BYTES = 64 * 1024 * 1024
 MAX_DIFF_BYTES = 4 * 1024 * 1024
 SKIPPED_FOLDERS = frozenset({"__pycache__", "store", "node_modules", "build", "dist"})
-PLAN_FILE = re.compile(rb"""^recipe\s*=\s*["'][\w.]+:\w+["']""", re.MULTILINE)
-"""What makes a TOML file a plan. Plans lie beside recipes and are frozen by themselves: they are not code."""
 CODE_SUFFIXES = frozenset({".py", ".toml", ".json", ".txt", ".md", ".cfg", ".yaml", ".yml", ".csv", ".sh"})
 
 
@@ -62,10 +60,10 @@ def folder_files(folder: Path) -> dict[str, bytes]:
                 continue
             if path.is_symlink() and folder.resolve() not in path.resolve().parents:
                 raise PlanError(f"{path} is a link out of the recipe's folder", field="recipe")
-            if path.stat().st_size > MAX_FILE_BYTES:
+            if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
                 continue
             data = path.read_bytes()
-            if path.suffix == ".toml" and PLAN_FILE.search(data):
+            if path.suffix == ".toml" and _is_plan(data):
                 continue
             total += len(data)
             if total > MAX_CODE_BYTES:
@@ -78,10 +76,17 @@ def folder_files(folder: Path) -> dict[str, bytes]:
     return files
 
 
+def _is_plan(data: bytes) -> bool:
+    """Whether a TOML file names a recipe, before its first table. Plans are frozen by themselves: they are not code."""
+    first = re.search(rb"^\s*\[", data, re.MULTILINE)
+    keys = data if first is None else data[: first.start()]
+    return re.search(rb"""^recipe\s*=\s*["'][\w.]+:\w+["']""", keys, re.MULTILINE) is not None
+
+
 def pack(files: Mapping[str, bytes]) -> bytes:
     """A tar of `files` whose bytes depend on names and contents alone."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in sorted(files.items()):
             info = tarfile.TarInfo(name)
             info.size, info.mode, info.mtime = len(data), 0o644, 0

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from raykit.errors import CorruptError
+from raykit.errors import CorruptError, GateError
 from raykit.history import Patience
 from raykit.ids import canonical, parse_json
 from raykit.records import FileRef, Manifest
@@ -88,8 +88,7 @@ class Capture:
         self._rng.take(tensors, structure)
         if not self._everything:
             return
-        model = live.model.state_dict()
-        self._model.take({name: value for name, value in model.items() if isinstance(value, torch.Tensor)})
+        self._model.take(_only_tensors(live.model.state_dict()))
         structure, tensors = split(live.optimizer.state_dict(), "optimizer")
         self._optimizer.take(tensors, structure)
         structure, tensors = split(_counters(live), "state")
@@ -124,6 +123,17 @@ class Capture:
             name: data if isinstance(data, bytes) else b"".join(bytes(chunk) for chunk in data)
             for name, _, data in self.files()
         }
+
+
+def _only_tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise GateError(
+                f"{name} in the model's state_dict is a {type(value).__qualname__}, not a tensor",
+                rule="parameters and buffers",
+                remedy="return a tensor from get_extra_state(), or keep it in the recipe's state_dict()",
+            )
+    return dict(state)
 
 
 def _counters(live: Live) -> dict[str, Any]:

@@ -46,6 +46,8 @@ DTYPES: dict[torch.dtype, str] = {
 def split(tree: Any, path: str = "") -> tuple[Any, dict[str, torch.Tensor]]:
     """Take a tree apart: plain JSON with `{"$": "tensor", …}` marks, and the tensors by path.
 
+    A dict comes back with the same items, in the order of its keys.
+
     Raises:
         GateError: a value that has no exact plain form (a function, an object, a NumPy array).
     """
@@ -59,6 +61,8 @@ def _split(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"$": "float", "is": repr(value)}
     if isinstance(value, torch.Tensor):
+        while path in tensors:  # of {"a.b": ..., "a": {"b": ...}}, or of the keys 0 and "0"
+            path += "'"
         tensors[path] = value.detach()
         return {"$": "tensor", "is": path}
     if isinstance(value, list):
@@ -100,9 +104,13 @@ def join(structure: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return tensors[inner]
     if mark == "tuple" and isinstance(inner, list):
         return tuple(join(item, tensors) for item in inner)
-    if mark == "map" and isinstance(inner, list):
+    if mark == "map" and isinstance(inner, list) and all(map(_is_pair, inner)):
         return {key: join(item, tensors) for key, item in inner}
     raise CorruptError(f"a state holds an unknown mark or lacks a tensor: {mark} {inner!s:.80}")
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list) and len(item) == 2 and isinstance(item[0], int | str)
 
 
 # --- files --------------------------------------------------------------------------------------------------
@@ -131,13 +139,17 @@ class HostCopy:
         """Copy `tensors` and, with them, the JSON `structure` of the tree they come from.
 
         Raises:
-            GateError: a tensor is sparse, quantized or of a type that safetensors does not have.
+            GateError: a tensor is sparse, has no data, or is of a type that cannot be saved.
         """
         ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
         layout = tuple((name, tensor.dtype, tensor.shape) for name, tensor in ordered)
         if layout != self._layout:
             self._lay_out(layout)
-        for view, (_, tensor) in zip(self._views, ordered, strict=True):
+        for view, (name, tensor) in zip(self._views, ordered, strict=True):
+            if tensor.layout is not torch.strided or tensor.is_meta:
+                raise GateError(
+                    f"{name} is a tensor without plain bytes ({tensor.layout}), which cannot be saved"
+                )
             view.copy_(tensor, non_blocking=self._pin)
         if self._pin:
             torch.cuda.synchronize()
@@ -179,6 +191,17 @@ class HostCopy:
             yield body[start : start + CHUNK_BYTES]
 
 
+_NOT_A_FILE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    struct.error,
+    safetensors.SafetensorError,
+)
+
+
 def read_tensors(data: bytes | bytearray, what: str) -> tuple[Any, dict[str, torch.Tensor]]:
     """The structure (None if the file has none) and tensors of a safetensors file, already verified.
 
@@ -193,5 +216,5 @@ def read_tensors(data: bytes | bytearray, what: str) -> tuple[Any, dict[str, tor
         tensors = safetensors.torch.load(bytes(data))
         tree = header.get("__metadata__", {}).get("tree")
         return (None if tree is None else json.loads(tree)), tensors
-    except (ValueError, KeyError, AttributeError, struct.error, safetensors.SafetensorError) as error:
+    except _NOT_A_FILE as error:
         raise CorruptError(f"{what} is not a safetensors file: {str(error)[:200]}") from error

@@ -185,6 +185,24 @@ class Variant(Tiny):
     assert run.run() == [(3, "gate: the state could not be put back: state.json differs\n")]
 
 
+def test_a_model_with_state_that_is_no_tensor_is_refused_by_name(nursery: Nursery, tmp_path: Path) -> None:
+    code = """
+class Extra(Net):
+    def get_extra_state(self):
+        return {"calls": 3}
+
+    def set_extra_state(self, state):
+        pass
+
+class Variant(Tiny):
+    def model(self, params):
+        self.params = params
+        return Extra(params.width, params.dropout)
+"""
+    run = launches(nursery, tmp_path, code)
+    assert run.run() == [(3, "gate: _extra_state in the model's state_dict is a dict, not a tensor\n")]
+
+
 def test_noise_that_does_not_repeat_is_state_exact_and_refused_under_exact(
     nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -1,0 +1,255 @@
+"""Frozen code: what is taken, that equal folders are equal bytes, and that a stored tar is not a way out.
+
+covers CONTRACT-13 CONTRACT-20, S11, I14
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from raykit.errors import CorruptError, PlanError
+from raykit.ids import sha256
+from raykit.store import layout
+from raykit.store.local import LocalStore
+from raykit.testing.memory import MemoryStore
+from raykit.train import facts, frozen
+from raykit.train.frozen import (
+    environment,
+    folder_files,
+    pack,
+    read_code,
+    unpack,
+    write_code,
+    write_environment,
+)
+
+PLAN = b'schema = 1\nname = "x"\nrecipe = "recipe:Tiny"\n'
+
+
+def folder(path: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
+
+
+# --- what is taken ------------------------------------------------------------------------------------------
+
+CODE = {
+    "recipe.py": b"x = 1\n",
+    "deep/er/helper.py": b"y = 2\n",
+    "config.toml": b'recipe_of_the_day = "soup:hot"\n[run]\nrecipe = "a:B"\n',
+    "table.csv": b"a,b\n1,2\n",
+    "words.txt": b"one two\n",
+    "README.md": b"read me\n",
+}
+NOT_CODE = {
+    "plan.toml": PLAN,
+    "deep/sweep.toml": b"recipe   =   'recipe:Tiny'\n",
+    ".env": b"SECRET=1\n",
+    ".git/config": b"x",
+    "__pycache__/recipe.cpython-311.pyc": b"x",
+    "store/experiments/x.json": b"{}",
+    "data.npy": b"x",
+    "uv.lock": b"x",
+    "weights.pt": b"x",
+}
+
+
+def test_code_is_taken_and_nothing_else(tmp_path: Path) -> None:
+    """Not the plans either, which are frozen by themselves: their edits are compared field by field."""
+    assert folder_files(folder(tmp_path, CODE | NOT_CODE)) == CODE
+
+
+def test_large_files_are_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "MAX_FILE_BYTES", 10)
+    found = folder_files(folder(tmp_path, {"small.json": b"1" * 10, "large.json": b"1" * 11}))
+    assert found == {"small.json": b"1" * 10}
+
+
+def test_a_folder_with_too_much_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "MAX_CODE_BYTES", 10)
+    with pytest.raises(PlanError, match="holds more than") as refusal:
+        folder_files(folder(tmp_path, {"a.py": b"1" * 6, "b.py": b"1" * 6}))
+    assert refusal.value.remedy == "put the recipe in a folder of its own"
+
+
+def test_a_link_within_the_folder_is_followed_and_one_out_of_it_refused(tmp_path: Path) -> None:
+    inside = folder(tmp_path / "in", {"a.py": b"1"})
+    (inside / "b.py").symlink_to(inside / "a.py")
+    assert folder_files(inside) == {"a.py": b"1", "b.py": b"1"}
+    outside = folder(tmp_path / "out", {"secret.py": b"2"})
+    (inside / "c.py").symlink_to(outside / "secret.py")
+    with pytest.raises(PlanError, match=r"c\.py is a link out of the recipe's folder"):
+        folder_files(inside)
+
+
+def test_what_is_no_file_is_no_code(tmp_path: Path) -> None:
+    """A FIFO must not be waited for."""
+    folder(tmp_path, {"a.py": b"1"})
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nothing")
+    assert folder_files(tmp_path) == {"a.py": b"1"}
+
+
+# --- the tar ------------------------------------------------------------------------------------------------
+
+
+def test_equal_folders_are_equal_bytes(tmp_path: Path) -> None:
+    """Whoever wrote them, whenever, in which order and with which mode."""
+    first = folder(tmp_path / "first", CODE)
+    second = folder(tmp_path / "second", dict(reversed(CODE.items())))
+    os.utime(second / "recipe.py", (1, 1))
+    (second / "recipe.py").chmod(0o777)
+    assert pack(folder_files(first)) == pack(folder_files(second))
+    assert pack(CODE) != pack(CODE | {"recipe.py": b"x = 2\n"})
+    assert pack(CODE) != pack({"renamed.py" if name == "recipe.py" else name: CODE[name] for name in CODE})
+
+
+NAMES = {
+    "plain": "recipe.py",
+    "deep": "/".join(["folder"] * 40) + "/recipe.py",
+    "long": "a" * 200 + ".py",
+    "not ascii": "rezept-für-später.py",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_comes_back_from_the_store_as_it_was(name: str, tmp_path: Path) -> None:
+    files = {NAMES[name]: b"x = 1\n", "empty.py": b"", "binary.txt": bytes(range(256))}
+    store = LocalStore(tmp_path / "store")
+    digest = write_code(store, "x", pack(files))
+    assert write_code(store, "x", pack(files)) == digest
+    found = read_code(store, "x", digest)
+    assert found == files
+    (tmp_path / "code").mkdir()
+    unpack(found, tmp_path / "code")
+    assert folder_files(tmp_path / "code") == files
+
+
+def stored(data: bytes, *, digest: str | None = None) -> tuple[MemoryStore, str]:
+    store = MemoryStore()
+    digest = digest or sha256(data)
+    store.put_new(layout.code("x", digest), data)
+    return store, digest
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for info, data in members:
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info, b"x" if kind == tarfile.REGTYPE else b""
+
+
+OUT: dict[str, tuple[tarfile.TarInfo, bytes]] = {
+    "an absolute name": member("/etc/passwd"),
+    "a name that leaves": member("../outside.py"),
+    "a name that leaves from within": member("a/../../outside.py"),
+    "a symbolic link": member("link.py", tarfile.SYMTYPE, "/etc/passwd"),
+    "a hard link": member("link.py", tarfile.LNKTYPE, "recipe.py"),
+    "a folder": member("folder", tarfile.DIRTYPE),
+    "a device": member("device", tarfile.CHRTYPE),
+    "a pipe": member("pipe", tarfile.FIFOTYPE),
+}
+
+
+@pytest.mark.parametrize("what", OUT)
+def test_a_tar_that_holds_more_than_plain_files_is_refused(what: str) -> None:
+    """Its digest holds: somebody froze it so."""
+    store, digest = stored(tar_of(member("recipe.py"), OUT[what]))
+    with pytest.raises(CorruptError, match="which is not a plain file below it"):
+        read_code(store, "x", digest)
+
+
+def test_code_that_is_not_what_its_name_says_is_refused() -> None:
+    store, digest = stored(pack(CODE), digest=sha256(b"other"))
+    with pytest.raises(CorruptError, match="does not match its sha256"):
+        read_code(store, "x", digest)
+
+
+def test_code_that_is_not_there_is_refused() -> None:
+    with pytest.raises(CorruptError, match="is missing"):
+        read_code(MemoryStore(), "x", sha256(b""))
+
+
+# --- what a change of code leaves ---------------------------------------------------------------------------
+
+PROGRAM = b"def f(x):\n    return x + 1\n"
+EDITS: dict[str, tuple[bytes | None, bytes | None, str]] = {
+    "another program": (PROGRAM, PROGRAM.replace(b"1", b"2"), "inexact"),
+    "a comment": (PROGRAM, b"# one more\n" + PROGRAM, "exact"),
+    "layout": (PROGRAM, b"def f( x ):\n\n    return (x+1)\n", "exact"),
+    "a docstring": (PROGRAM, b'def f(x):\n    "Add."\n    return x + 1\n', "inexact"),
+    "a new file": (None, PROGRAM, "inexact"),
+    "a file less": (PROGRAM, None, "inexact"),
+    "what does not parse": (PROGRAM, b"def f(:\n", "inexact"),
+    "what never parsed": (b"def f(:\n", b"def g(:\n", "inexact"),
+    "nulls": (PROGRAM, b"\0", "inexact"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_only_comments_and_layout_leave_a_resume_exact(edit: str) -> None:
+    """A docstring can be read by a program, so it is part of it."""
+    was, now, leaves = EDITS[edit]
+    before, after = ({"same.py": b"1"} | ({} if data is None else {"a.py": data}) for data in (was, now))
+    (found,) = facts.of_code(before, after)
+    assert found.what == "code file a.py"
+    assert found.allows == leaves
+    assert (found.was == "absent") == (was is None)
+    assert (found.now == "absent") == (now is None)
+
+
+def test_a_comment_in_what_is_no_program_is_a_change() -> None:
+    (found,) = facts.of_code({"a.csv": b"1,2\n"}, {"a.csv": b"1, 2\n"})
+    assert found.allows == "inexact"
+
+
+# --- the environment ----------------------------------------------------------------------------------------
+
+
+def test_the_environment_has_the_revision_and_the_difference(tmp_path: Path) -> None:
+    """A clean tree is never demanded: what differs is kept."""
+    folder(tmp_path, {"recipe.py": b"x = 1\n"})
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *arguments], capture_output=True, check=True, text=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("add", "recipe.py")
+    git("commit", "-q", "-m", "one")
+    clean = environment(tmp_path)
+    assert (clean.git_revision, clean.git_dirty, clean.git_diff) == (git("rev-parse", "HEAD"), False, None)
+    folder(tmp_path, {"recipe.py": b"x = 2\n"})
+    dirty = environment(tmp_path)
+    assert dirty.git_dirty
+    assert "-x = 1\n+x = 2" in (dirty.git_diff or "")
+    assert clean.packages["torch"]
+
+
+def test_the_environment_outside_of_git_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    record = environment(tmp_path)
+    assert (record.git_revision, record.git_dirty, record.git_diff) == (None, None, None)
+    store = MemoryStore()
+    digest = write_environment(store, "x", record)
+    assert sha256(store.get(layout.environment("x", digest))) == digest
+    assert write_environment(store, "x", environment(tmp_path)) == digest
