@@ -156,8 +156,12 @@ def gate_of(run: Launches, name: str = "resume") -> GateResult:
     return state_of(run.task).gates[name]
 
 
-@pytest.mark.parametrize("name", FORGETFUL)
-@pytest.mark.parametrize("needed", ["exact", "state-exact"])
+CASES = [(name, "exact") for name in FORGETFUL] + [
+    (name, "state-exact") for name in ("a counter of the model", "a generator of the dataset's own")
+]
+
+
+@pytest.mark.parametrize(("name", "needed"), CASES)
 def test_what_is_not_saved_is_named(name: str, needed: str, nursery: Nursery, tmp_path: Path) -> None:
     """Forgetting is not noise: it is refused under `state-exact` as well, where a run may merely not repeat."""
     variant = FORGETFUL[name]
