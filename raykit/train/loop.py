@@ -67,6 +67,8 @@ class Loop:
         if self.begins:
             self.look(0, time.perf_counter())
             self.save("start")
+        if progress.update >= plan.updates or self._stops_early():
+            return self._completed()  # resumed from the last commit of a run that could not say so
         stepper = Stepper(self.plan, self.recipe, self.built, self.gang)
         start = time.perf_counter()
         for update in range(progress.update + 1, plan.updates + 1):
@@ -74,23 +76,31 @@ class Loop:
                 update, self.micro_batches, self.directive.ask(), time.perf_counter() - start
             )
             self._record(figures)
-            due = update % plan.evaluate_every == 0 or update == plan.updates
-            stopped_early = self.look(update, start) if due else False
-            last = update == plan.updates or stopped_early
+            if update % plan.evaluate_every == 0 or update == plan.updates:
+                self.look(update, start)
+            last = update == plan.updates or self._stops_early()
             reason = self._save_reason(update, last, asked)
             if reason is not None:
                 self.save(reason)
             if last:
-                self.saver.drain()
-                return Ending(
-                    reason="completed", update=update, detail="early stop" if update < plan.updates else None
-                )
+                return self._completed()
             if asked.stop:
                 self.saver.drain()
                 why = self.directive.why or "another rank was told to stop"
                 return Ending(reason=self.directive.reason, update=update, detail=why)
+        raise AssertionError("the last update ends the run")
+
+    def _completed(self) -> Ending:
         self.saver.drain()
-        return Ending(reason="completed", update=progress.update)
+        update = self.built.live.progress.update
+        return Ending(
+            reason="completed", update=update, detail="early stop" if update < self.plan.run.updates else None
+        )
+
+    def _stops_early(self) -> bool:
+        """Whether the evaluations so far, which every checkpoint counts, end the run by the plan's rule."""
+        rule = self.plan.run.stopping
+        return rule is not None and self.built.live.progress.patience.waited >= rule.patience
 
     def _record(self, figures: Figures) -> None:
         self.saver.check()
@@ -121,16 +131,15 @@ class Loop:
         self.saver.save(self.built.live, reason)
         self.directive.saved()
 
-    def look(self, update: int, start: float) -> bool:
-        """Evaluate and monitor; True if the early stop rule says so."""
+    def look(self, update: int, start: float) -> None:
+        """Evaluate and monitor."""
         elapsed_s = round(time.perf_counter() - start, 3)
-        progress = self.built.live.progress
         fields = monitor(self.plan, self.recipe, self.built, self.gang, self.first_batch, update)
         if fields and self.rows is not None:
             row = MonitorRow(attempt=self.attempt, update=update, fields=fields, elapsed_s=elapsed_s)
             self.rows.add_row(row)
         if self.development is None:
-            return False
+            return
         metrics = evaluate(self.plan, self.recipe, self.built, self.gang, self.development, update)
         best = self._weigh(metrics, update)
         if self.rows is not None:
@@ -144,8 +153,6 @@ class Loop:
                     best=best,
                 )
             )
-        rule = self.plan.run.stopping
-        return rule is not None and progress.patience.waited >= rule.patience
 
     def _weigh(self, metrics: Mapping[str, float | None], update: int) -> bool:
         """Move the counters of the stop rule, or of the selection if there is none; True at a new best."""

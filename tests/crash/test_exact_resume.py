@@ -90,6 +90,19 @@ def test_a_kill_at_a_chosen_moment(
     ends_the_same(run, undisturbed("fp32"))
 
 
+@pytest.mark.parametrize("plan", ["fp32", "early-stop"])
+def test_a_kill_after_the_last_commit(
+    plan: str, nursery: Nursery, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    """The run is at its end and could not say so. It does not train on."""
+    run = launches(nursery, tmp_path, plan)
+    run.killed({"put": '"event":"attempt_ended"', "when": "before"})
+    last = state_of(run.task).commits[-1]
+    assert last.reason == "final"
+    ends_the_same(run, undisturbed(plan))
+    assert state_of(run.task).commits[-1] == last
+
+
 @pytest.mark.parametrize(
     ("plan", "passes"),
     [
