@@ -68,7 +68,7 @@ def work(
         ExactnessError: the resume would be less exact than the plan needs.
         CorruptError: stored bytes do not match their digests, or no checkpoint verifies.
         StoreUnavailableError: the store stayed away longer than the task holds.
-        RankAloneError: one of these, on a rank whose fellows do not end with it.
+        RuntimeError: one of these, as a `RankAloneError`, on a rank whose fellows do not end with it.
     """
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, tempfile.TemporaryDirectory(prefix="raykit-code-") as folder:
