@@ -128,7 +128,11 @@ def _serve() -> None:
     ended: dict[int, int] = {}
     for line in sys.stdin:
         question = json.loads(line)
-        answer = _wait(question["wait"], ended) if "wait" in question else _fork(question)
+        if "wait" in question:
+            answer = _wait(question["wait"], ended)
+        else:
+            answer = _fork(question)
+            ended.pop(answer, None)  # the kernel uses the numbers of dead processes again
         print(answer, flush=True)
 
 

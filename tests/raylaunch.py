@@ -17,7 +17,7 @@ from plainrun import RUN, state_of
 from raykit.reconcile import RunState
 from raykit.train.inputs import Task
 
-DEADLINE_S = 100.0
+DEADLINE_S = 200.0
 
 
 @dataclass(slots=True)

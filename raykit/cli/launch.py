@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,22 +112,28 @@ def _record(outcome: Outcome) -> dict[str, object]:
 
 
 def _text(outcome: Outcome, site: Site) -> str:
+    at = (
+        ""
+        if site.root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT"))
+        else f" --root {shlex.quote(site.root)}"
+    )
     name, update = outcome.experiment, output.count(outcome.update)
     if outcome.already:
-        return (
-            f"{name} is already complete, at update {update}; nothing was written.\n  see  raykit show {name}"
-        )
+        return f"{name} is already complete, at update {update}; nothing was written.\n  see  raykit show {name}{at}"
     pictures = "".join(f"\n  curves   {site.store.url}/{key}" for key in outcome.curves)
     match outcome.reason:
         case "completed":
             ratio = "" if outcome.ratio is None else f", ratio {outcome.ratio:.3f} (no skill 1.000)"
             early = f" ({outcome.detail})" if outcome.detail else ""
             head = f"{name} is complete at update {update}{early}{ratio}."
-            tail = f"\n  next     raykit show {name}   raykit history {name}   raykit check"
+            tail = f"\n  next     raykit show {name}{at}   raykit history {name}{at}   raykit check{at}"
         case "paused" | "preempted":
             head = f"{name} stopped at update {update} ({outcome.detail or outcome.reason}); nothing is lost."
-            tail = f"\n  continue raykit resume {name}"
+            tail = f"\n  continue raykit resume {name}{at}"
         case _:
             head = f"{name} {outcome.reason} at update {update}: {outcome.detail or 'see the log'}"
-            tail = f"\n  look     raykit logs {name}\n  continue raykit resume {name}"
+            tail = (
+                f"\n  look     raykit logs {name}{at}"
+                f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
+            )
     return head + pictures + tail

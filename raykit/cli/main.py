@@ -153,12 +153,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0, the code of the error's group, 1 if something unexpected happened, 130 on Ctrl-C.
     """
     args = list(sys.argv[1:] if arguments is None else arguments)
+    if (
+        sys.stdout is None or sys.stderr is None
+    ):  # closed by whoever started us; what is printed has nowhere to go
+        nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the whole life of this process
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
         code = _run(args, as_json="--json" in args)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # whoever read the output has gone; nothing may be written to it again, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)

@@ -68,6 +68,7 @@ class _Lines:
     def __init__(self) -> None:
         self._last = ("", -1)
         self._at = 0.0
+        self._heard = True
 
     def tell(self, glimpse: Glimpse) -> None:
         now = time.monotonic()
@@ -81,8 +82,12 @@ class _Lines:
         )
 
     def say(self, line: str) -> None:
-        sys.stderr.write(f"  {line.rstrip()}\n")
-        sys.stderr.flush()
+        if self._heard:
+            try:
+                sys.stderr.write(f"  {line.rstrip()}\n")
+                sys.stderr.flush()
+            except BrokenPipeError:
+                self._heard = False  # whoever listened has gone; the run is not theirs to end
 
 
 def _detail(glimpse: Glimpse) -> str:

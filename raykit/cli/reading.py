@@ -379,12 +379,20 @@ def check(
 
     Raises:
         UnusableRootError: the root is neither a path nor an S3 URL.
+        NotFoundError: there is no experiment in it.
         StoreUnavailableError: the store did not answer.
     """
     from raykit.store.check import check as check_store
 
     with _progress("check", quiet=as_json) as tell:
-        report = check_store(_open(where or root).store, read_data=read_data, tell=tell)
+        found = _open(where or root)
+        if not found.experiments():
+            raise NotFoundError(
+                f"there is no experiment in {found.store.url}",
+                field="ROOT",
+                rule="a store: the folder or prefix that holds experiments/",
+            )
+        report = check_store(found.store, read_data=read_data, tell=tell)
     if as_json:
         output.print_json(report.plain())
     else:

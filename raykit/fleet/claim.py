@@ -37,21 +37,26 @@ from raykit.train.resume import Start, compare_start, decide_start, difference_d
 
 
 def completed_at(site: Site, state: brain.RunState) -> int | None:
-    """The last update of a run that is complete under this very plan; None if it is not complete.
+    """The last update of a run that is complete under this very plan and code; None if it is not complete.
 
     Raises:
-        GateError: it is complete, under a plan that would train something else.
+        GateError: it is complete, under a plan or code that would train something else.
+        CorruptError: the stored plan or code does not match its digest.
+        StoreUnavailableError: the store did not answer.
     """
     if not state.completed:
         return None
     ended, attempt = state.ended, state.attempt
     assert ended is not None and attempt is not None
     was = contract(read_plan(site.store, site.name, attempt.plan))
-    changed = differences(was, contract(site.plan))
+    changed = [f"{field}: {old} -> {new}" for field, old, new in differences(was, contract(site.plan))]
+    code = facts.of_code(
+        frozen.read_code(site.store, site.name, attempt.code), frozen.folder_files(site.folder)
+    )
+    changed += [f"{d.what}: {d.was} -> {d.now}" for d in code if d.allows != "exact"]
     if changed:
-        named = "; ".join(f"{field}: {before} -> {after}" for field, before, after in changed[:5])
         raise GateError(
-            f"{site.name} is complete, under another plan: {named}",
+            f"{site.name} is complete, under another plan or code: {'; '.join(changed[:5])}",
             field="name",
             value=site.name,
             rule="one name, one trained result",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from raykit.data.members import Membership, compare
 from raykit.data.members import load as load_members
-from raykit.errors import NotFoundError, PlanError
+from raykit.errors import CorruptError, NotFoundError, PlanError
 from raykit.ids import digest_of
 from raykit.plan import Plan, contract, load_plan, require_supported
 from raykit.records import Difference, ExperimentEntry, Locked
@@ -111,9 +111,19 @@ def make_ready(site: Site) -> Prepared:
 
 
 def kept_members(site: Site) -> Membership | None:
-    """The members of the experiment's newest lock."""
+    """The members of the experiment's newest lock.
+
+    Raises:
+        CorruptError: they are gone, or do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
     locked = newest_lock(site.store, site.name)
-    return None if locked is None else load_members(site.store, site.name, locked.data)
+    if locked is None:
+        return None
+    try:
+        return load_members(site.store, site.name, locked.data)
+    except NotFoundError as error:
+        raise CorruptError(f"the members that {site.name} was locked with are gone: {error}") from error
 
 
 def changed_members(site: Site, ready: Prepared) -> Difference | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from ray._private import worker as ray_worker
+from ray.train import WorkerGroupError
 
 from raykit import reconcile as brain
 from raykit.errors import CorruptError, RaykitError, StoreUnavailableError, UnknownOutcomeError, by_kind
@@ -121,6 +122,7 @@ class _Launch:
         self._training = _Training()
         self._followed = Followed()
         self._drawn = 0
+        self._told = 0
         self._away_since: float | None = None
         self._ray: LocalRay | None = None
         self._curves: dict[str, str] = {}
@@ -178,6 +180,7 @@ class _Launch:
         state = self._log.state
         self._followed.follow(self._site.store, state.events)
         self._tell(self._followed.glimpse(state, self._site.plan.run.updates))
+        self._tell_restarts(state)
         seen = brain.Seen(
             launch=self._task.launch,
             place=this_place(),
@@ -187,6 +190,14 @@ class _Launch:
         )
         actions = brain.reconcile(_policy(self._site.plan), state, seen, time.time())
         return any(self._act(action) for action in actions)
+
+    def _tell_restarts(self, state: brain.RunState) -> None:
+        """Say that Ray started the gang again: nobody would see it in the bar."""
+        mine = [attempt for attempt in state.attempts if attempt.launch == self._task.launch]
+        for attempt in mine[max(1, self._told) :]:
+            start = "the start" if attempt.resume is None else f"update {attempt.resume.update:,}"
+            self._say(f"the gang was lost and is there again: attempt {attempt.attempt}, from {start}")
+        self._told = len(mine)
 
     def _act(self, action: brain.Action) -> bool:
         match action:
@@ -253,7 +264,10 @@ class _Launch:
                 ended = state.ends.get(newest.attempt)
                 if ended is None:
                     ended = AttemptEnded(
-                        attempt=newest.attempt, reason="killed", update=state.recorded(), detail=self._why()
+                        attempt=newest.attempt,
+                        reason=self._how(),
+                        update=state.recorded(),
+                        detail=self._why(),
                     )
                     events.append(ended)
                 reason = ended.reason
@@ -261,13 +275,21 @@ class _Launch:
 
         self._log.append(decide, at=time.time())
 
+    def _how(self) -> EndReason:
+        """How an attempt ended that could not say so: its recipe failed, or it was killed."""
+        error = self._training.error
+        return "failed" if isinstance(error, WorkerGroupError) else "killed"
+
     def _why(self) -> str | None:
         """Why training came back, as `kind: message`."""
         error = self._training.error
         if error is None:
             return None
-        kind = error.kind if isinstance(error, RaykitError) else type(error).__name__
-        return f"{kind}: {(str(error).strip().splitlines() or ['no message'])[0][:300]}"
+        if isinstance(error, RaykitError):
+            return f"{error.kind}: {error}"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+        said = lines[0] if len(lines) == 1 or not lines[0].endswith(":") else f"{lines[0]} {lines[-1]}"
+        return f"{type(error).__name__}: {said[:400]}"
 
     # --- curves ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -120,7 +121,11 @@ def notes(figure: Figure, texts: Sequence[str]) -> None:
 def png(figure: Figure) -> bytes:
     """The picture as PNG; equal figures give equal bytes under one version of matplotlib."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from font"
+        )  # drawn as a box, and that is all
+        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()
 
 

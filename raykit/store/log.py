@@ -105,6 +105,7 @@ class Log(Generic[E]):
         self._tail_sha256: str | None = None
         self._raw: list[bytes] = []
         self._whole = False
+        self._snapshot_entries = 0
         self.entries: list[E] = []
 
     def refresh(self) -> list[E]:
@@ -120,15 +121,9 @@ class Log(Generic[E]):
             if not self._whole:
                 if not self.entries:
                     self._read_snapshot()
-                highest = self._highest()
+                listed = self._listed()
                 self._read_on()
-                if highest > len(self.entries):
-                    missing = layout.log_entry(self._prefix, len(self.entries) + 1)
-                    raise CorruptError(
-                        f"{missing} is missing, though entry {highest} is there",
-                        field=missing,
-                        rule="no holes",
-                    )
+                self._refuse_holes(listed)
                 self._whole = True
             else:
                 self._read_on()
@@ -190,9 +185,23 @@ class Log(Generic[E]):
             events=tuple(events),
         )
 
-    def _highest(self) -> int:
+    def _listed(self) -> set[int]:
+        """The numbers of the entries that are there."""
         names = (listed.key.rpartition("/")[2] for listed in self._store.list(self._prefix))
-        return max((int(name[:12]) for name in names if layout.ENTRY.fullmatch(name)), default=0)
+        return {int(name[:12]) for name in names if layout.ENTRY.fullmatch(name)}
+
+    def _refuse_holes(self, listed: set[int]) -> None:
+        """An entry is missing if a later one is there, or if the snapshot has it."""
+        last = max(max(listed, default=0), self._snapshot_entries)
+        for n in range(1, last + 1):
+            if n > len(self.entries) or (n not in listed and n <= max(listed, default=0)):
+                missing = layout.log_entry(self._prefix, n)
+                raise CorruptError(
+                    f"{missing} is missing, though there were {last} entries",
+                    field=missing,
+                    rule="no holes",
+                    remedy="restore it from a copy of the store; raykit check says what else is gone",
+                )
 
     def _read_on(self) -> None:
         while (data := self._get(len(self.entries) + 1)) is not None:
@@ -220,8 +229,6 @@ class Log(Generic[E]):
             lines = self._store.get(layout.log_snapshot(self._prefix)).split(b"\n")
         except (NotFoundError, StoreUnavailableError):
             return
-        if self._get(len(lines)) != lines[-1]:
-            return
         read: list[tuple[E, bytes]] = []
         prev = None
         try:
@@ -230,8 +237,10 @@ class Log(Generic[E]):
                 prev = sha256(data)
         except CorruptError:
             return  # derived, so not evidence of anything: the entries themselves are read instead
-        for entry, data in read:
-            self._take(entry, data)
+        self._snapshot_entries = len(lines)
+        if self._get(len(lines)) == lines[-1]:
+            for entry, data in read:
+                self._take(entry, data)
 
 
 class RunLog(Log[RunEntry]):

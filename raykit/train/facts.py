@@ -87,19 +87,24 @@ def of_plans(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differe
 
 
 def of_code(was: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Difference]:
-    """The files of two frozen recipe folders that differ. A change of comments alone leaves `exact`."""
+    """The files of two frozen recipe folders that differ.
+
+    A change of comments alone leaves `exact`, and so does a new file: nothing that was there before names it.
+    """
     for name in sorted(was.keys() | now.keys()):
         before, after = was.get(name), now.get(name)
         if before == after:
             continue
-        same = (
-            name.endswith(".py") and before is not None and after is not None and _same_program(before, after)
-        )
+        note = ""
+        if before is not None and after is not None and name.endswith(".py") and _same_program(before, after):
+            note = " (comments and layout only)"
+        elif before is None:
+            note = " (new)"
         yield Difference(
             what=f"code file {name}",
             was=_digest(before),
-            now=_digest(after) + (" (comments and layout only)" if same else ""),
-            allows="exact" if same else "inexact",
+            now=_digest(after) + note,
+            allows="exact" if note else "inexact",
         )
 
 

@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_CODE_BYTES = 64 * 1024 * 1024
 MAX_DIFF_BYTES = 4 * 1024 * 1024
 SKIPPED_FOLDERS = frozenset({"__pycache__", "store", "node_modules", "build", "dist"})
-CODE_SUFFIXES = frozenset({".py", ".toml", ".json", ".txt", ".md", ".cfg", ".yaml", ".yml", ".csv", ".sh"})
+CODE_SUFFIXES = frozenset({".py", ".toml", ".json", ".txt", ".cfg", ".yaml", ".yml", ".csv"})
 
 
 class Environment(Versioned):
@@ -53,7 +53,7 @@ def folder_files(folder: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     total = 0
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS and not f.startswith("."))
+        folders[:] = sorted(name for name in folders if not _is_skipped(Path(parent) / name))
         for name in sorted(names):
             path = Path(parent) / name
             if name.startswith(".") or path.suffix not in CODE_SUFFIXES or name.endswith(".lock"):
@@ -81,6 +81,11 @@ def _is_plan(data: bytes) -> bool:
     first = re.search(rb"^\s*\[", data, re.MULTILINE)
     keys = data if first is None else data[: first.start()]
     return re.search(rb"""^recipe\s*=\s*["'][\w.]+:\w+["']""", keys, re.MULTILINE) is not None
+
+
+def _is_skipped(folder: Path) -> bool:
+    """Caches, hidden folders, and stores of raykit under whatever name: what a run writes is never its code."""
+    return folder.name in SKIPPED_FOLDERS or folder.name.startswith(".") or (folder / "experiments").is_dir()
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

@@ -30,7 +30,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.train import frozen
 from raykit.train.inputs import describe_dataset, open_dataset
-from raykit.train.recipe import Recipe, check_params, load_recipe
+from raykit.train.recipe import Recipe, asking, check_fields, check_params, load_recipe
 
 SPLIT_SEED = 0
 """Members do not depend on the training seed: repeats over seeds train on the same rows."""
@@ -70,7 +70,9 @@ def prepare(plan: Plan, plan_bytes: bytes, folder: Path, *, kept: Membership | N
     """
     recipe = load_recipe(plan.recipe, folder)
     params: Any = check_params(recipe, plan.run.params)
-    source = describe_dataset(open_dataset(recipe, params, plan))
+    check_fields(recipe, plan.qc.fields if plan.qc is not None else ())
+    with asking("recipe.dataset"):
+        source = describe_dataset(open_dataset(recipe, params, plan))
     if plan.splits is None:
         raise PlanError(
             "the plan has no splits", field="splits", rule="a table: group, and the share of each role"

@@ -7,21 +7,23 @@ own. `Params`, a dataclass, gives the plan's `params` their names, types and def
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import math
 import os
 import sys
+import traceback
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
-from raykit.errors import PlanError
+from raykit.errors import PlanError, RaykitError
 
 REQUIRED = ("model", "optimizer", "dataset", "losses")
 
@@ -234,6 +236,43 @@ def recipe_folder(spec: str, plan: Path) -> Path:
     if (beside / f"{top}.py").exists() or (beside / top).is_dir():
         return beside
     return Path.cwd()
+
+
+@contextlib.contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Run a part of the recipe that is asked before anything starts; its own bug is then an answer.
+
+    Raises:
+        PlanError: the recipe raised something; the message has its file and line.
+    """
+    try:
+        yield
+    except RaykitError:
+        raise
+    except (
+        Exception
+    ) as error:  # anything a recipe raises is about the recipe, and belongs to the plan's findings
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise PlanError(
+            f"{what} raised {type(error).__name__}: {str(error)[:300]}",
+            field=what,
+            rule=f"see {Path(frame.filename).name}, line {frame.lineno}: {frame.line or ''}".strip(),
+        ) from error
+
+
+def check_fields(recipe: Recipe, declared: Collection[str]) -> None:
+    """Refuse fields that the plan watches and the recipe has no way to give.
+
+    Raises:
+        PlanError: the plan declares fields and the recipe has no `fields`.
+    """
+    if declared and not callable(getattr(recipe, "fields", None)):
+        name = next(iter(declared))
+        raise PlanError(
+            f"the plan watches the field {name}, and the recipe has no fields()",
+            field=f"qc.fields.{name}",
+            remedy="give the recipe a fields(model, batch), or take the field out of the plan",
+        )
 
 
 def check_params(recipe: Recipe, params: Mapping[str, Any]) -> Any:

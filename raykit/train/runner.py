@@ -7,6 +7,7 @@ nothing that Ray keeps or loses can change a run.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -42,6 +43,9 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> N
         ray.train.TrainingFailedError: workers or the controller failed more often than the plan allows.
     """
     storage.mkdir(mode=0o700, exist_ok=True)
+    os.environ.setdefault(
+        "RAY_TRAIN_ENABLE_PRINT_PATCH", "0"
+    )  # it would put every print into a rank's log twice
     refusal = storage / f"{name}.refused"
     gpu = local_device(plan) == "cuda"
     trainer = DataParallelTrainer(

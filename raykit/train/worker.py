@@ -307,7 +307,7 @@ class _Attempt:
                 self._note_gate(result, decision.attempt)
             if not result.passed:
                 raise GateError(
-                    f"gate {name}: {result.found}",
+                    f"the {name} gate failed: {result.found}",
                     rule=f"needs {self._plan.run.needed}" if name == "resume" else None,
                     remedy=_gate_remedy(name),
                 )

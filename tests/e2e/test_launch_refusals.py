@@ -80,7 +80,8 @@ def test_a_missing_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "root", ["ftp://host/x", "s3://", "s3://user:secret@bucket/x", "simplecache::s3://bucket/x", "s3://b/x?y=1"]
+    "root",
+    ["ftp://host/x", "s3://", "s3://user:secret@bucket/x", "simplecache::s3://bucket/x", "s3://b/x?y=1"],
 )
 def test_a_root_that_is_none(root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", str(write_job(tmp_path / "job")), "--root", root]) == 2

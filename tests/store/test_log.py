@@ -421,12 +421,15 @@ def test_a_snapshot_that_does_not_fit_is_not_believed(spoil: Callable[[list[byte
     assert read(store) == made.entries
 
 
-def test_a_snapshot_of_what_is_no_longer_there_is_not_believed() -> None:
+@pytest.mark.parametrize("gone", [[6], [3], [1, 2, 3, 4, 5, 6]], ids=["the last", "one between", "all"])
+def test_a_snapshot_shows_what_is_no_longer_there(gone: list[int]) -> None:
+    # covers I2, I12: a log that has lost an entry is refused, not gone on with
     store = MemoryStore()
-    made = make(store, 6)
-    made.snapshot()
-    store.delete(layout.log_entry(PREFIX, 6))
-    assert read(store) == made.entries[:5]
+    make(store, 6).snapshot()
+    for n in gone:
+        store.delete(layout.log_entry(PREFIX, n))
+    with pytest.raises(CorruptError, match=rf"{gone[0]:012d}.json is missing, though there were 6 entries"):
+        read(store)
 
 
 def test_a_snapshot_that_cannot_be_written_does_not_hide_the_entry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,9 +47,10 @@ CODE = {
     "config.toml": b'recipe_of_the_day = "soup:hot"\n[run]\nrecipe = "a:B"\n',
     "table.csv": b"a,b\n1,2\n",
     "words.txt": b"one two\n",
-    "README.md": b"read me\n",
 }
 NOT_CODE = {
+    "README.md": b"read me\n",
+    "runs/experiments/e/runs/main/run.json": b"{}",
     "plan.toml": PLAN,
     "deep/sweep.toml": b"recipe   =   'recipe:Tiny'\n",
     ".env": b"SECRET=1\n",
@@ -194,7 +195,7 @@ EDITS: dict[str, tuple[bytes | None, bytes | None, str]] = {
     "a comment": (PROGRAM, b"# one more\n" + PROGRAM, "exact"),
     "layout": (PROGRAM, b"def f( x ):\n\n    return (x+1)\n", "exact"),
     "a docstring": (PROGRAM, b'def f(x):\n    "Add."\n    return x + 1\n', "inexact"),
-    "a new file": (None, PROGRAM, "inexact"),
+    "a new file": (None, PROGRAM, "exact"),
     "a file less": (PROGRAM, None, "inexact"),
     "what does not parse": (PROGRAM, b"def f(:\n", "inexact"),
     "what never parsed": (b"def f(:\n", b"def g(:\n", "inexact"),

@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 
 import ray
 from ray._private import parameter, ray_constants, services
+from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config
 
 from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError
@@ -310,7 +311,9 @@ def _sigterm_kept() -> Iterator[None]:
     """Put the SIGTERM handler back that `ray.init` replaces by one that aborts the process."""
     before = signal.getsignal(signal.SIGTERM)
     try:
-        yield
+        # A SIGTERM while Ray comes up has to find the launch's own handler too.
+        with _replaced(ray_utils, "set_sigterm_handler", lambda handler: None):
+            yield
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
