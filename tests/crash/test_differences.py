@@ -109,7 +109,6 @@ PLAN = {
 }
 CODE = {
     "code": Change(says="code file recipe.py: ", code=("nn.Tanh()", "nn.ReLU()")),
-    "a code file more": Change(says="code file extra.py: absent -> ", extra="LAYERS = 3\n"),
 }
 CHANGES = MACHINE | MEMBERS | PLAN | CODE
 
@@ -325,6 +324,7 @@ def test_there_is_nothing_to_amend_where_nothing_differs(run: Interrupted) -> No
 SAME = {
     "nothing": Change(says=""),
     "a comment": Change(says="comments and layout only", code=("class Tiny:", "class Tiny:  # it is small")),
+    "a code file more": Change(says="(new)", extra="LAYERS = 3\n"),
     "layout": Change(says="comments and layout only", code=("(ROWS + {", "(\n            ROWS + {")),
     "what people read": Change(says="", plan={"decision": '"Does it still?"', "worthwhile": "0.02"}),
     "checkpoint cadence": Change(says="", plan={"checkpoint_every": "4", "evaluate_every": "5"}),
