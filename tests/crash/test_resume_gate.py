@@ -168,7 +168,7 @@ def test_what_is_not_saved_is_named(name: str, needed: str, nursery: Nursery, tm
     run = launches(nursery, tmp_path, variant.code, resume=f'"{needed}"')
     ((code, out),) = run.run()
     assert code == 3
-    assert "gate: gate resume: inexact: " in out
+    assert "gate: the resume gate failed: inexact: " in out
     assert variant.finds in out
     state = state_of(run.task)
     assert not gate_of(run).passed
