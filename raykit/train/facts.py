@@ -89,7 +89,8 @@ def of_plans(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differe
 def of_code(was: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Difference]:
     """The files of two frozen recipe folders that differ.
 
-    A change of comments alone leaves `exact`, and so does a new file: nothing that was there before names it.
+    A change of comments alone leaves `exact`, and so does a new file that is no module: a module may be imported by
+    what was there before, in place of an installed one.
     """
     for name in sorted(was.keys() | now.keys()):
         before, after = was.get(name), now.get(name)
@@ -98,7 +99,7 @@ def of_code(was: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Diff
         note = ""
         if before is not None and after is not None and name.endswith(".py") and _same_program(before, after):
             note = " (comments and layout only)"
-        elif before is None:
+        elif before is None and not name.endswith(".py"):
             note = " (new)"
         yield Difference(
             what=f"code file {name}",

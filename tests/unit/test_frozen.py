@@ -195,7 +195,7 @@ EDITS: dict[str, tuple[bytes | None, bytes | None, str]] = {
     "a comment": (PROGRAM, b"# one more\n" + PROGRAM, "exact"),
     "layout": (PROGRAM, b"def f( x ):\n\n    return (x+1)\n", "exact"),
     "a docstring": (PROGRAM, b'def f(x):\n    "Add."\n    return x + 1\n', "inexact"),
-    "a new file": (None, PROGRAM, "exact"),
+    "a new module": (None, PROGRAM, "inexact"),
     "a file less": (PROGRAM, None, "inexact"),
     "what does not parse": (PROGRAM, b"def f(:\n", "inexact"),
     "what never parsed": (b"def f(:\n", b"def g(:\n", "inexact"),
@@ -216,6 +216,8 @@ def test_only_comments_and_layout_leave_a_resume_exact(edit: str) -> None:
 
 
 def test_a_comment_in_what_is_no_program_is_a_change() -> None:
+    (new,) = facts.of_code({}, {"notes.txt": b"looks good\n"})
+    assert (new.allows, new.was) == ("exact", "absent") and new.now.endswith("(new)")
     (found,) = facts.of_code({"a.csv": b"1,2\n"}, {"a.csv": b"1, 2\n"})
     assert found.allows == "inexact"
 
