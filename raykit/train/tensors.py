@@ -23,7 +23,6 @@ import torch
 from raykit.errors import CorruptError, GateError
 from raykit.ids import canonical
 
-CHUNK_BYTES = 8 * 1024 * 1024
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 
 DTYPES: dict[torch.dtype, str] = {
@@ -184,11 +183,9 @@ class HostCopy:
         self._layout = layout
 
     def stream(self) -> Iterator[memoryview]:
-        """The file's bytes, in pieces."""
+        """The file's bytes: the header, then all tensors as one piece, which a store can write and hash at two paces."""
         yield memoryview(self._header)
-        body = memoryview(self._buffer.numpy())  # type: ignore[arg-type]
-        for start in range(0, len(body), CHUNK_BYTES):
-            yield body[start : start + CHUNK_BYTES]
+        yield memoryview(self._buffer.numpy())  # type: ignore[arg-type]
 
 
 _NOT_A_FILE = (

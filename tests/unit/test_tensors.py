@@ -185,13 +185,14 @@ def test_strides_do_not_matter() -> None:
         assert same(safetensors.torch.load(file_of({"a": view}))["a"], view.contiguous())
 
 
-def test_a_large_file_is_streamed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raykit.train.tensors.CHUNK_BYTES", 16)
+def test_all_tensors_are_streamed_as_one_piece_of_the_memory_that_is_kept() -> None:
     copy = HostCopy()
-    copy.take({"a": torch.arange(100, dtype=torch.uint8)})
-    chunks = [bytes(chunk) for chunk in copy.stream()]
-    assert [len(chunk) for chunk in chunks[1:]] == [16] * 6 + [4]
-    assert copy.size_bytes == sum(map(len, chunks))
+    before, after = (torch.full((10 * 2**20,), value, dtype=torch.uint8) for value in (0, 1))
+    copy.take({"a": before, "b": before})
+    header, body = copy.stream()
+    assert len(header) + len(body) == copy.size_bytes
+    copy.take({"a": after, "b": after})
+    assert bytes(body) == b"\1" * 20 * 2**20
 
 
 # --- bytes that are no such file ----------------------------------------------------------------------------
