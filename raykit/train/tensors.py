@@ -183,7 +183,7 @@ class HostCopy:
         self._layout = layout
 
     def stream(self) -> Iterator[memoryview]:
-        """The file's bytes: the header, then all tensors as one piece, which a store can write and hash at two paces."""
+        """The file's bytes: the header, then all tensors as one piece: a store writes and hashes it at two paces."""
         yield memoryview(self._header)
         yield memoryview(self._buffer.numpy())  # type: ignore[arg-type]
 
