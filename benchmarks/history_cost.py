@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +145,7 @@ def _plain_updates(plan: Plan, targets: bool) -> Iterator[tuple[float, float]]:
         start = time.perf_counter()
         live.optimizer.zero_grad(set_to_none=True)
         rng.seed(randomness.update(plan.run.seed, update, 0, 0))
-        loss: Any = sum(term.value * term.weight for term in recipe.losses(live.model, batch).values())
+        loss = reduce(add, [term.value * term.weight for term in recipe.losses(live.model, batch).values()])
         loss.backward()
         clip_grad_norm_(parameters, plan.run.clip)
         live.optimizer.step()

@@ -7,9 +7,10 @@ or to save after this update.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Stepper:
         self._built = built
         self._gang = gang
         self._parameters = [p for p in built.live.model.parameters() if p.requires_grad]
-        self._names: tuple[str, ...] = ()
+        self._names: tuple[str, ...] | None = None
         self._on_cpu = gang.device.type == "cpu"
 
     def update(
@@ -84,37 +85,41 @@ class Stepper:
         Returns the terms of each micro-batch.
         """
         told: list[list[Told]] = []
+        wrapped = self._built.wrapped
         for micro in range(self._run.accumulate):
             batch = to_device(next(micro_batches), self._gang.device)
             rng.seed(randomness.update(self._run.seed, update, self._gang.rank, micro))
             last = micro == self._run.accumulate - 1
-            wrapped = self._built.wrapped
-            syncs = last or not isinstance(wrapped, DistributedDataParallel)
-            with nullcontext() if syncs else wrapped.no_sync():  # type: ignore[operator]
-                with self._built.autocast():
-                    terms = self._recipe.losses(wrapped, batch)
-                    self._check_names(terms)
-                    loss: Any = sum(term.value * term.weight for term in terms.values())
-                    if self._run.accumulate > 1:
-                        loss = loss / self._run.accumulate
-                scaler = self._built.live.scaler
-                (loss if scaler is None else scaler.scale(loss)).backward()
-            told.append(_tell(terms, wait=self._on_cpu))
+            if last or not isinstance(wrapped, DistributedDataParallel):
+                told.append(self._forward_backward(batch))
+            else:
+                with wrapped.no_sync():
+                    told.append(self._forward_backward(batch))
         return told
 
-    def _check_names(self, terms: Any) -> None:
-        names = tuple(terms)
-        if not self._names:
-            if not names:
-                raise GateError("the recipe's losses() returned no term", field="recipe.losses")
-            self._names = names
-        elif names != self._names:
+    def _forward_backward(self, batch: Any) -> list[Told]:
+        with self._built.autocast():
+            terms = self._recipe.losses(self._built.wrapped, batch)
+            if tuple(terms) != self._names:
+                self._learn_names(tuple(terms))
+            loss = _total(terms.values())
+            if self._run.accumulate > 1:
+                loss = loss / self._run.accumulate
+        scaler = self._built.live.scaler
+        (loss if scaler is None else scaler.scale(loss)).backward()
+        return _tell(terms, wait=self._on_cpu)
+
+    def _learn_names(self, names: tuple[str, ...]) -> None:
+        if not names:
+            raise GateError("the recipe's losses() returned no term", field="recipe.losses")
+        if self._names is not None:
             raise GateError(
                 "the recipe's losses() returned other terms than before",
                 field="recipe.losses",
                 value=", ".join(names),
                 rule=", ".join(self._names),
             )
+        self._names = names
 
     def _agree(self, told: list[list[Told]], asked: Asked) -> tuple[list[Told], Asked]:
         """The mean over micro-batches and ranks of the figures of each term, and what was asked."""
@@ -161,6 +166,11 @@ class Stepper:
         if math.isfinite(norm):
             live.optimizer.step()
         return norm, clipped, None, None
+
+
+def _total(terms: Iterable[LossTerm]) -> torch.Tensor:
+    """The weighted sum, without the additions of 0 and multiplications by 1 that autograd would carry along."""
+    return reduce(add, [term.value if term.weight == 1.0 else term.value * term.weight for term in terms])
 
 
 def _tell(terms: Mapping[str, LossTerm], *, wait: bool) -> list[Told]:
