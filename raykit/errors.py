@@ -14,6 +14,8 @@ fixes the exit code of the command line:
         ApprovalError                a person has to approve this first
         ExactnessError               the resume would be less exact than the plan needs
         HeldError                    another launch holds this run
+        ReplanError                  money has to be moved, by a person, before more is spent
+        CancelledError               this experiment was ended for good
       Stopped                   4  nothing is wrong; continue later
         FleetPaused                  a pause is in force
         BudgetError                  the ceiling does not allow it
@@ -176,6 +178,18 @@ class HeldError(Refused):
     """Another launch that is alive holds this run."""
 
     kind = "held"
+
+
+class ReplanError(Refused):
+    """What was set aside no longer fits: a person has to move money before more is spent."""
+
+    kind = "replan"
+
+
+class CancelledError(Refused):
+    """This experiment was ended for good."""
+
+    kind = "cancelled"
 
 
 class Stopped(RaykitError):

@@ -104,6 +104,39 @@ def _same(a: Any, b: Any) -> bool:
     return digest_of(a) == digest_of(b)  # 1 == 1.0 == True in Python, and not to a recipe
 
 
+# --- what an approval covers --------------------------------------------------------------------------------
+
+
+def projection(plan: Plan, *, ceiling: int) -> Digest:
+    """The digest of the consequential part of a plan: what an approval names.
+
+    The decision, the base and how it starts, the data, what is trained (the contract), the metric and how much
+    of it matters, what is compared, when it stops, and the ceiling as it stands now. A tag, a cadence or a curve
+    that changes leaves an approval good.
+    """
+    return digest_of(
+        {
+            "name": plan.name,
+            "decision": plan.decision,
+            "category": plan.category,
+            "contract": contract(plan),
+            "metric": plan.claim.metric,
+            "worthwhile": plan.claim.worthwhile,
+            "success": plan.claim.success,
+            "compare": list(plan.claim.compare),
+            "select": plan.run.select,
+            "thresholds": plan.qc.plain()["fail"] if plan.qc is not None else None,
+            "search": plan.search.plain() if plan.search is not None else None,
+            "ceiling": ceiling,
+        }
+    )
+
+
+def decision_digest(plan: Plan) -> Digest:
+    """The decision that a plan is for, whatever its spaces and capitals."""
+    return digest_of(" ".join(plan.decision.lower().split()))
+
+
 # --- what this version does not do --------------------------------------------------------------------------
 
 

@@ -95,6 +95,24 @@ def checkpoint(name: str, run_name: str, update: int, attempt: int, file: str) -
     return f"{checkpoints(name, run_name)}/update-{update:08d}/{attempt}/{safe_name(file)}"
 
 
+def fleet_log() -> str:
+    """Pauses and resumes that concern more than one experiment."""
+    return "fleet/log"
+
+
+def accounts() -> str:
+    return "accounts"
+
+
+def account_log(name: str) -> str:
+    return f"accounts/{safe_name(name)}/log"
+
+
+def account_of(kind: str, digest: str) -> str:
+    """Which account work with this identity belongs to; `kind` is experiment, decision, lineage or data."""
+    return f"accounts/by/{safe_name(kind)}/{safe_name(digest)}.json"
+
+
 def probe(token: str) -> str:
     """Where a store is tried out before it is trusted; removed again."""
     return f"probes/{safe_name(token)}"
@@ -117,6 +135,7 @@ _NAME = "[a-z0-9][a-z0-9._-]{0,127}"
 _GROUPS = {
     "E": f"experiments/(?P<experiment>{_NAME})",
     "R": f"experiments/(?P<experiment>{_NAME})/runs/(?P<run>{_NAME})",
+    "A": f"accounts/(?P<account>{_NAME})",
     "n": r"(?P<n>\d{12})",
     "digest": "(?P<digest>[0-9a-f]{64})",
     "attempt": "(?P<attempt>[1-9][0-9]*)",
@@ -143,6 +162,11 @@ _KINDS = tuple(
         ("worker-log", r"{R}/logs/{attempt}/(?P<rank>\d+)\.log"),
         ("curve", r"{R}/curves/{file}"),
         ("report", r"{E}/report/{path}"),
+        ("fleet-entry", r"fleet/log/{n}\.json"),
+        ("snapshot", r"fleet/log-snapshot\.jsonl"),
+        ("account-entry", r"{A}/log/{n}\.json"),
+        ("snapshot", r"{A}/log-snapshot\.jsonl"),
+        ("account-of", r"accounts/by/(?P<identity>experiment|decision|lineage|data)/{digest}\.json"),
         ("probe", r"probes/{file}"),
     )
 )

@@ -1,0 +1,294 @@
+"""The book of one account: what its ledger comes to.
+
+`Book.apply` takes the events of the log one by one, in order; that is the only way in which a book changes. A
+`draft` is a cheap copy in which a batch of decisions is tried before it is written.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+
+from raykit.budget.amounts import time_cost
+from raykit.records import (
+    MICRO,
+    AccountEntry,
+    AccountOpened,
+    Accrued,
+    Approved,
+    Closed,
+    Corrected,
+    Freed,
+    Held,
+    Line,
+    Parted,
+    Planned,
+    Purpose,
+    Rated,
+    Record,
+    Replanned,
+    Reserved,
+    Settled,
+    Unit,
+    Voided,
+)
+
+AUTONOMOUS = 5 * MICRO
+"""US dollars below which an account may come without a person's approval, over its whole life."""
+
+RESERVES: frozenset[Purpose] = frozenset({"confirmation", "recovery"})
+"""Purposes that are kept for later: what other work overruns is taken from nothing else."""
+
+IDLE = "idle"
+"""The line on which machines are charged while nobody works on them. No plan sets anything aside for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One reservation and what has become of it."""
+
+    reserved: Reserved
+    at: float
+    worst: int
+    time_ms: int
+    """The time that is paid for."""
+    cost: int | None = None
+    """What it cost, once that is known."""
+    held_ms: int | None = None
+    reason: str | None = None
+    void: bool = False
+    accrued: int = 0
+
+    @property
+    def charged(self) -> int:
+        """Its share of the account: the cost where that is known, else the worst case."""
+        return self.worst if self.cost is None else self.cost
+
+    @property
+    def open(self) -> bool:
+        return self.cost is None
+
+
+@dataclass(slots=True, kw_only=True)
+class Allocation:
+    """One experiment's part of the account."""
+
+    planned: Planned
+    ceiling: int
+    lines: dict[str, Line]
+    rates: Mapping[str, int]
+    """By line: the rate that a person has seen."""
+    margin_permille: int = 1000
+    replans: int = 0
+    closed: bool = False
+    spent: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, int] = field(default_factory=dict)
+    held_ms: dict[str, list[int]] = field(default_factory=dict)
+    """By line: how long each settled attempt held its accelerators."""
+
+    @property
+    def experiment(self) -> str:
+        return self.planned.experiment
+
+    def copy(self) -> Allocation:
+        held_ms = {line: list(times) for line, times in self.held_ms.items()}
+        return replace(self, spent=dict(self.spent), reserved=dict(self.reserved), held_ms=held_ms)
+
+    def used(self, line: str) -> int:
+        return self.spent.get(line, 0) + self.reserved.get(line, 0)
+
+    @property
+    def actual(self) -> int:
+        return sum(self.spent.values())
+
+    @property
+    def charged(self) -> int:
+        """Settled and reserved, over all lines."""
+        return self.actual + sum(self.reserved.values())
+
+    def remaining(self, line: str) -> int:
+        """What a line can still pay. An overrun by a line of its purpose counts against it."""
+        given = self.lines.get(line)
+        if given is None:
+            return 0
+        same = [name for name, other in self.lines.items() if other.purpose == given.purpose]
+        over = sum(max(0, self.used(name) - self.lines[name].planned) for name in same if name != line)
+        return given.planned - self.used(line) - over
+
+    def overrun(self) -> int:
+        """By how much purposes are past what was set aside for them: what eats into the reserves."""
+        planned: dict[str, int] = {}
+        used: dict[str, int] = {}
+        for name in self.lines.keys() | self.spent.keys() | self.reserved.keys():
+            line = self.lines.get(name)
+            purpose = line.purpose if line is not None else name
+            planned[purpose] = planned.get(purpose, 0) + (line.planned if line is not None else 0)
+            used[purpose] = used.get(purpose, 0) + self.used(name)
+        return sum(max(0, amount - planned[purpose]) for purpose, amount in used.items())
+
+    @property
+    def needs_replan(self) -> bool:
+        return self.overrun() > 0
+
+    def reserve_left(self) -> int:
+        """What is left for confirmation and recovery once everything else is paid as planned or as it came."""
+        taken = sum(
+            max(line.planned, self.used(name))
+            for name, line in self._pooled().items()
+            if line.purpose not in RESERVES
+        )
+        return self.ceiling - taken - self.used(IDLE)
+
+    def _pooled(self) -> dict[str, Line]:
+        """Lines with those of one purpose as one, under the name of the first."""
+        pooled: dict[str, Line] = {}
+        for line in self.lines.values():
+            first = next((name for name, other in pooled.items() if other.purpose == line.purpose), None)
+            if first is None:
+                pooled[line.line] = line.model_copy(update={"arms": None})
+            else:
+                pooled[first] = pooled[first].model_copy(
+                    update={"planned": pooled[first].planned + line.planned}
+                )
+        return pooled
+
+
+class Book:
+    """One account at one moment."""
+
+    def __init__(self) -> None:
+        self.opened: AccountOpened | None = None
+        self.figure: int | None = None
+        """What a person has let the account come to."""
+        self.approvals: dict[tuple[str, str], Approved] = {}
+        """By experiment and projection: the newest approval of a plan."""
+        self.parted: dict[tuple[str, str], Parted] = {}
+        self.rates: dict[str, Rated] = {}
+        self.allocations: dict[str, Allocation] = {}
+        self.leases: MutableMapping[str, Lease] = {}
+        self.held: dict[tuple[str, str], tuple[Held, float]] = {}
+        self.settled = 0
+        self.reserved = 0
+
+    @property
+    def unit(self) -> Unit:
+        return self.opened.unit if self.opened is not None else "usd"
+
+    @property
+    def charged(self) -> int:
+        """Settled and reserved, of all experiments."""
+        return self.settled + self.reserved
+
+    def idle_cost(self, now: float, experiment: str | None = None) -> int:
+        """What machines that nobody works on have cost since they were left."""
+        return sum(
+            time_cost(int(max(0.0, now - since) * 1000), held.accelerators, held.rate)
+            for (name, _), (held, since) in self.held.items()
+            if experiment is None or name == experiment
+        )
+
+    def draft(self) -> Book:
+        """A copy to try decisions in: the book itself does not change with it."""
+        draft = Book()
+        draft.__dict__.update(self.__dict__)
+        draft.leases = ChainMap({}, self.leases)
+        draft.allocations = {name: allocation.copy() for name, allocation in self.allocations.items()}
+        draft.approvals, draft.parted = dict(self.approvals), dict(self.parted)
+        draft.rates, draft.held = dict(self.rates), dict(self.held)
+        return draft
+
+    def open_leases(self, experiment: str | None = None) -> list[Lease]:
+        """The leases whose end is not known, oldest first."""
+        return [
+            lease
+            for lease in self.leases.values()
+            if lease.open and (experiment is None or lease.reserved.experiment == experiment)
+        ]
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def apply(self, event: Record, at: float) -> None:
+        """Take one event of the log, written at `at`. Facts are taken as they are; nothing is refused here."""
+        match event:
+            case AccountOpened():
+                self.opened = self.opened or event
+            case Parted():
+                self.parted[event.experiment, event.account] = event
+            case Planned():
+                self._plan(event)
+            case Replanned():
+                allocation = self.allocations[event.experiment]
+                allocation.ceiling, allocation.lines = event.ceiling, {x.line: x for x in event.lines}
+                allocation.rates = {**allocation.rates, **event.rates}
+                allocation.replans += 1
+            case Approved(scope="account"):
+                self.figure = event.covers
+            case Approved(experiment=str() as name, projection=str() as projection):
+                self.approvals[name, projection] = event
+                self.figure = max(self.figure or 0, event.covers)
+            case Rated():
+                self.rates[event.pool] = event
+            case Reserved():
+                self._take(Lease(reserved=event, at=at, worst=event.worst, time_ms=event.terms.time_ms))
+            case Accrued():
+                lease = self.leases[event.lease]
+                self._take(replace(lease, worst=event.worst, time_ms=event.time_ms, accrued=event.cost))
+            case Settled():
+                self._end(event.lease, event.cost, event.time_ms, event.reason)
+            case Voided():
+                lease = self.leases[event.lease]
+                self._take(replace(lease, cost=0, held_ms=0, reason="never started", void=True))
+            case Corrected():
+                self._take(replace(self.leases[event.lease], cost=event.cost))
+            case Held():
+                self.held[event.experiment, event.pool] = (event, at)
+            case Freed():
+                self.held.pop((event.experiment, event.pool), None)
+                spent = self.allocations[event.experiment].spent
+                spent[IDLE] = spent.get(IDLE, 0) + event.cost
+                self.settled += event.cost
+            case Closed():
+                self.allocations[event.experiment].closed = True
+
+    def _plan(self, event: Planned) -> None:
+        lines = {line.line: line for line in event.lines}
+        self.allocations[event.experiment] = Allocation(
+            planned=event,
+            ceiling=event.ceiling,
+            lines=lines,
+            rates=event.rates,
+            margin_permille=event.margin_permille,
+        )
+
+    def _end(self, name: str, cost: int, time_ms: int, reason: str) -> None:
+        lease = self.leases[name]
+        times = self.allocations[lease.reserved.experiment].held_ms.setdefault(lease.reserved.line, [])
+        times.append(time_ms)
+        self._take(replace(lease, cost=cost, held_ms=time_ms, reason=reason))
+
+    def _take(self, lease: Lease) -> None:
+        """Put a lease in the place of what it was, totals included."""
+        name = lease.reserved.lease
+        was = self.leases.get(name)
+        allocation = self.allocations[lease.reserved.experiment]
+        line = lease.reserved.line
+        for sign, each in ((-1, was), (1, lease)):
+            if each is None:
+                continue
+            totals = allocation.reserved if each.open else allocation.spent
+            totals[line] = totals.get(line, 0) + sign * each.charged
+            if each.open:
+                self.reserved += sign * each.charged
+            else:
+                self.settled += sign * each.charged
+        self.leases[name] = lease
+
+
+def read_book(entries: Iterable[AccountEntry], onto: Book | None = None) -> Book:
+    """The book that a ledger comes to; `onto` is what earlier entries came to, and is changed."""
+    book = onto or Book()
+    for entry in entries:
+        for event in entry.events:
+            book.apply(event, entry.at)
+    return book

@@ -1,0 +1,87 @@
+"""The worst case of work that may be interrupted and started again.
+
+Where a resume is proved to continue from the last commit, work is done once, and each attempt adds only its
+set-up, the work that a crash may lose, and the drain:
+
+    [wall + attempts x (set-up + loss window + drain)] x accelerators x rate x margin + fixed
+
+It is a true bound because the wall cap is counted over all attempts and the loss window is kept at run time.
+Where a resume is not proved, every attempt may do everything again:
+
+    attempts x (set-up + wall + drain) x accelerators x rate x margin + fixed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raykit.budget.amounts import time_cost
+from raykit.records import Micros, Terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """What the cost of a run is worked out from. Times are those of one accelerator group, in milliseconds."""
+
+    accelerators: int
+    rate: int
+    """Micro-units for one accelerator-hour."""
+    source: str
+    margin_permille: int = 1000
+    wall_ms: int
+    """Productive time over all attempts together."""
+    attempts: int
+    setup_ms: int
+    window_ms: int
+    """The most work that a crash may cost."""
+    drain_ms: int
+    fixed: int = 0
+    proven: bool = True
+    """A resume continues from the last commit."""
+    uncertain: bool = False
+    """The times are guesses: no run of this contract has been measured."""
+
+    @property
+    def overhead_ms(self) -> int:
+        """What each attempt adds to the work."""
+        return self.setup_ms + self.window_ms + self.drain_ms
+
+
+def worst_ms(sizing: Sizing) -> int:
+    """The longest time that the accelerators may be held, over all attempts."""
+    if sizing.proven:
+        return sizing.wall_ms + sizing.attempts * sizing.overhead_ms
+    return sizing.attempts * (sizing.setup_ms + sizing.wall_ms + sizing.drain_ms)
+
+
+def worst_case(sizing: Sizing) -> Micros:
+    """What the run costs at most, over all attempts."""
+    held = time_cost(
+        worst_ms(sizing), sizing.accelerators, sizing.rate, margin_permille=sizing.margin_permille
+    )
+    return held + sizing.fixed
+
+
+def wall_used_ms(sizing: Sizing, attempts_ms: list[int]) -> int:
+    """How much of the wall cap earlier attempts have used, given how long each held its accelerators.
+
+    Set-up, loss and drain of an attempt are paid by its own overhead, so that the bound above holds.
+    """
+    if not sizing.proven:
+        return 0
+    return sum(max(0, held_ms - sizing.overhead_ms) for held_ms in attempts_ms)
+
+
+def attempt_terms(sizing: Sizing, attempts_ms: list[int]) -> Terms:
+    """The terms of the next attempt: what is left of the wall cap, and one overhead."""
+    left_ms = max(0, sizing.wall_ms - wall_used_ms(sizing, attempts_ms))
+    return Terms(
+        accelerators=sizing.accelerators,
+        rate=sizing.rate,
+        source=sizing.source,
+        margin_permille=sizing.margin_permille,
+        time_ms=left_ms + sizing.overhead_ms,
+        drain_ms=sizing.drain_ms,
+        fixed=0 if attempts_ms else sizing.fixed,
+        uncertain=sizing.uncertain,
+    )

@@ -1,0 +1,187 @@
+"""Who is paused, why, and what clears it: people's acts on one experiment and on the fleet, folded into one state.
+
+    running -> pausing -> paused -> resuming
+
+An experiment is paused while any scope that it belongs to is. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raykit.errors import CancelledError, FleetPaused, InvalidInput, ReplanError
+from raykit.records import (
+    Amended,
+    Cancelled,
+    ExperimentEntry,
+    FleetEntry,
+    Locked,
+    Paused,
+    Repaired,
+    RestartApproved,
+    Resumed,
+)
+
+Role = Literal["train", "qc", "generate", "search"]
+ROLES: tuple[Role, ...] = ("train", "qc", "generate", "search")
+
+FleetState = Literal["running", "pausing", "overdue", "paused", "resuming"]
+"""Of one worker or run: nothing in force; asked to stop; asked and late; stopped at a boundary; going on again."""
+
+OVERDUE_S = 60.0
+"""A worker that has not reached its boundary so long after a pause, and ten of its own updates, is overdue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """A pause that holds."""
+
+    pause: Paused
+    at: float
+
+    @property
+    def words(self) -> str:
+        """`paused by mira: H100s promised to inference`."""
+        return f"paused by {self.pause.person}: {self.pause.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acts:
+    """What people have said about one experiment, and about the fleet that it is part of."""
+
+    pauses: Mapping[str, InForce] = field(default_factory=dict)
+    """By scope: the pauses in force."""
+    resumed_at: float | None = None
+    """When the newest resume was."""
+    cancelled: Cancelled | None = None
+    repaired: int = 0
+    """Failures of necessary checks through this attempt are repaired, as a person says."""
+    restarts: tuple[RestartApproved, ...] = ()
+    locked: tuple[Locked, ...] = ()
+    amended: tuple[Amended, ...] = ()
+
+
+def fold_acts(entries: Iterable[ExperimentEntry | FleetEntry], onto: Acts | None = None) -> Acts:
+    """Read the log of an experiment, of the fleet, or one after the other, into one state."""
+    acts = onto or Acts()
+    pauses, resumed_at, cancelled = dict(acts.pauses), acts.resumed_at, acts.cancelled
+    repaired, restarts = acts.repaired, list(acts.restarts)
+    locked, amended = list(acts.locked), list(acts.amended)
+    for entry in entries:
+        for event in entry.events:
+            match event:
+                case Paused():
+                    pauses.setdefault(event.scope, InForce(pause=event, at=entry.at))
+                case Resumed():
+                    pauses.pop(event.scope, None)
+                    resumed_at = max(entry.at, resumed_at or entry.at)
+                case Cancelled():
+                    cancelled = cancelled or event
+                case Repaired():
+                    repaired = max(repaired, event.attempt)
+                case RestartApproved():
+                    restarts.append(event)
+                case Locked():
+                    locked.append(event)
+                case Amended():
+                    amended.append(event)
+    return Acts(
+        pauses=pauses,
+        resumed_at=resumed_at,
+        cancelled=cancelled,
+        repaired=repaired,
+        restarts=tuple(restarts),
+        locked=tuple(locked),
+        amended=tuple(amended),
+    )
+
+
+def scope_of(text: str) -> str:
+    """The scope that `text` means: a bare name is an experiment.
+
+    Raises:
+        InvalidInput: it is no scope.
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon:
+        return text if text == "all" else f"experiment:{text}"
+    if kind == "role" and rest not in ROLES:
+        raise InvalidInput(f"there is no role {rest}", field="SCOPE", value=text, rule=", ".join(ROLES))
+    if kind not in ("experiment", "role", "contract"):
+        raise InvalidInput(
+            f"{text} is no scope",
+            field="SCOPE",
+            value=text,
+            rule="all, NAME, experiment:NAME, role:train, contract:DIGEST",
+        )
+    return text
+
+
+def scopes_of(experiment: str, role: Role, contract: str | None = None) -> tuple[str, ...]:
+    """Every scope that a piece of work belongs to, the narrowest first."""
+    own = (f"experiment:{experiment}", *([f"contract:{contract}"] if contract else []))
+    return (*own, f"role:{role}", "all")
+
+
+def in_force(acts: Acts, scopes: Iterable[str]) -> InForce | None:
+    """The pause that holds for work with these scopes, the narrowest first."""
+    return next((acts.pauses[scope] for scope in scopes if scope in acts.pauses), None)
+
+
+def require_running(acts: Acts, experiment: str, scopes: Iterable[str]) -> None:
+    """Let only work start that is neither cancelled nor paused.
+
+    Raises:
+        CancelledError: its experiment was ended for good.
+        FleetPaused: a pause is in force.
+    """
+    if acts.cancelled is not None:
+        raise CancelledError(
+            f"{experiment} was cancelled by {acts.cancelled.person}: {acts.cancelled.reason}",
+            rule="a cancelled experiment is never started again; nothing of it was deleted",
+            remedy="give the plan a new name",
+        )
+    found = in_force(acts, scopes)
+    if found is not None:
+        scope = found.pause.scope
+        target = experiment if scope == f"experiment:{experiment}" else scope
+        raise FleetPaused(
+            f"{experiment} is {found.words}",
+            field="scope",
+            value=scope,
+            remedy=f"raykit resume {target}",
+        )
+
+
+def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | None) -> str:
+    """How the cause of a pause was cleared, in words, if it was.
+
+    `needs_replan` says what keeps money from moving, as the ledger stands; None if nothing does.
+
+    Raises:
+        FleetPaused: a shared defect without a repair.
+        ReplanError: money is at its end, and nobody has moved any.
+    """
+    match found.pause.cause:
+        case "person":
+            return "a person asked for it, and a person goes on"
+        case "defect":
+            if repair is None:
+                raise FleetPaused(
+                    f"{found.words}; no repair is recorded",
+                    rule="a shared defect is repaired before anyone meets it again",
+                    remedy=f'raykit resume {_target(found)} --repair "what you changed"',
+                )
+            return f"repaired: {repair}"
+        case "ceiling" | "replan":
+            if needs_replan is not None:
+                raise ReplanError(
+                    f"{found.words}; {needs_replan}", remedy=f"raykit budget replan {_target(found)}"
+                )
+            return "the ledger allows it now"
+
+
+def _target(found: InForce) -> str:
+    return found.pause.scope.removeprefix("experiment:")

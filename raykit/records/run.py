@@ -1,0 +1,163 @@
+"""The log of one run: who has it, its attempts, what is durable, how it ended; and the record of what it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from raykit.ids import Digest, Name
+from raykit.records.base import Count, Positive, Record, Versioned
+from raykit.records.entry import Entry
+from raykit.records.history import Series
+from raykit.records.shared import EndReason, Exactness, Place, ResumeReceipt
+
+
+class Launched(Record):
+    """A launch takes the run: from here on, attempts of every other launch are fenced."""
+
+    event: Literal["launched"] = "launched"
+    launch: Name
+    place: Place
+    lease_s: float
+    raykit: str
+
+
+class Beat(Record):
+    """The launch is alive though it has had nothing else to say for a while."""
+
+    event: Literal["beat"] = "beat"
+    launch: Name
+
+
+class Released(Record):
+    """The launch has let go of the run."""
+
+    closes = True
+
+    event: Literal["released"] = "released"
+    launch: Name
+    reason: EndReason
+
+
+class StopRequested(Record):
+    """Commit at the next boundary, release, and end."""
+
+    event: Literal["stop_requested"] = "stop_requested"
+    launch: Name
+    why: str
+
+
+class AttemptStarted(Record):
+    """A gang of workers starts; its number fences all smaller ones."""
+
+    event: Literal["attempt_started"] = "attempt_started"
+    attempt: Positive
+    launch: Name
+    place: Place
+    world_size: Positive
+    facts: Mapping[str, str]
+    """What bits depend on beside the plan: versions, device kind and model, threads, CPU capability."""
+    plan: Digest
+    code: Digest
+    data: Digest
+    lease: str | None = None
+    resume: ResumeReceipt | None = None
+
+
+class GateResult(Record):
+    """One launch gate, with its own scope and cost. `key` is the digest of all that the result depends on."""
+
+    event: Literal["gate"] = "gate"
+    gate: Name
+    key: Digest
+    passed: bool
+    scope: str
+    found: str
+    took_s: float
+
+
+class Segment(Record):
+    """Rows `first` to `last` of one series are durable."""
+
+    event: Literal["segment"] = "segment"
+    series: Series
+    attempt: Positive
+    first: Count
+    last: Count
+    key: str
+    sha256: Digest
+    size_bytes: Count
+
+    @model_validator(mode="after")
+    def _forward(self) -> Self:
+        if self.last < self.first:
+            raise ValueError("`last` is before `first`")
+        return self
+
+
+class Commit(Record):
+    """A checkpoint exists."""
+
+    event: Literal["commit"] = "commit"
+    update: Count
+    attempt: Positive
+    key: str
+    sha256: Digest
+    """Digest of the manifest."""
+    size_bytes: Count
+    exactness: Exactness
+    reason: Literal["start", "cadence", "loss-window", "stop", "final"]
+    save_s: float
+    blocked_s: float
+
+
+class Superseded(Record):
+    """Rows and commits of updates `from` to `to` are no longer part of the run; they stay as cost."""
+
+    event: Literal["superseded"] = "superseded"
+    from_: Count = Field(alias="from")
+    to: Count
+    why: str
+
+
+class AttemptEnded(Record):
+    """The attempt is over, at `update`."""
+
+    event: Literal["attempt_ended"] = "attempt_ended"
+    attempt: Positive
+    reason: EndReason
+    update: Count
+    detail: str | None = None
+
+
+RunEvent = Annotated[
+    Launched
+    | Beat
+    | Released
+    | StopRequested
+    | AttemptStarted
+    | GateResult
+    | Segment
+    | Commit
+    | Superseded
+    | AttemptEnded,
+    Field(discriminator="event"),
+]
+
+
+class RunEntry(Entry):
+    events: tuple[RunEvent, ...]
+
+
+class RunRecord(Versioned):
+    """`run.json`: what this run is of."""
+
+    experiment: Name
+    run: Name
+    plan: Digest
+    contract: Digest
+    code: Digest
+    environment: Digest
+    data: Digest

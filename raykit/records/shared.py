@@ -1,0 +1,57 @@
+"""Pieces that several records share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from raykit.ids import Digest
+from raykit.records.base import Count, Positive, Record
+
+Exactness = Literal["exact", "state-exact", "order-exact", "inexact"]
+"""How much a resumed run is the run that was interrupted, from most to least."""
+
+EXACTNESS: tuple[Exactness, ...] = ("exact", "state-exact", "order-exact", "inexact")
+
+EndReason = Literal["completed", "paused", "killed", "failed", "preempted"]
+
+
+class Place(Record):
+    """One process on one machine: enough to tell whether it is still the same process."""
+
+    host: str
+    boot: str
+    """The kernel's boot id and the process-id namespace: the same exactly when process ids are comparable."""
+    pid: Positive
+    started: Count
+    """Start time of the process in clock ticks since boot, as the kernel tells it."""
+
+
+class Difference(Record):
+    """One thing that is not as it was, and the highest exactness class that it leaves."""
+
+    what: str
+    was: str
+    now: str
+    allows: Exactness
+
+
+class PassedOver(Record):
+    """A checkpoint that was not resumed from, and why."""
+
+    update: Count
+    attempt: Positive
+    why: str
+
+
+class ResumeReceipt(Record):
+    """What a resume compared, and what it therefore is."""
+
+    update: Count
+    attempt: Positive
+    manifest_sha256: Digest
+    needed: Exactness
+    exactness: Exactness
+    differences: tuple[Difference, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+    amendment: int | None = None
+    """Number of the experiment log's entry that allowed less than the plan needs."""

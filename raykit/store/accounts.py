@@ -1,0 +1,192 @@
+"""Which account a piece of work belongs to: a new name does not buy a new ceiling.
+
+Work is related if it has the same experiment, decision or lineage, or the same data and contract. Who comes first
+decides: for each identity one record is created, once, that names the account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raykit.errors import ApprovalError, ConflictError, InvalidInput, NotFoundError
+from raykit.ids import digest_of
+from raykit.records import AccountOf, AccountOpened, Unit
+from raykit.store import layout
+from raykit.store.base import ObjectStore
+from raykit.store.ledger import Ledger
+
+IDENTITIES = ("experiment", "decision", "lineage", "data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a piece of work is, as far as its account is concerned. Digests, or None where it has no such thing."""
+
+    experiment: str
+    decision: str
+    lineage: str | None = None
+    """Of the weights that it starts from."""
+    data: str | None = None
+    """Of the split members and the training contract, together."""
+
+    def keys(self) -> Mapping[str, str]:
+        """The store's key for each identity."""
+        digests = {
+            "experiment": digest_of(self.experiment),
+            "decision": self.decision,
+            "lineage": self.lineage,
+            "data": self.data,
+        }
+        return {
+            kind: layout.account_of(kind, digest) for kind, digest in digests.items() if digest is not None
+        }
+
+
+def account_of(store: ObjectStore, experiment: str) -> str | None:
+    """The account of an experiment that was launched; None if it has none yet.
+
+    Raises:
+        CorruptError: the record does not parse.
+        StoreUnavailableError: the store did not answer.
+    """
+    found = _read(store, layout.account_of("experiment", digest_of(experiment)))
+    return None if found is None else found.account
+
+
+def related(store: ObjectStore, identity: Identity) -> dict[str, AccountOf]:
+    """By identity: the accounts that this work is related to already.
+
+    Raises:
+        CorruptError: a record does not parse.
+        StoreUnavailableError: the store did not answer.
+    """
+    found = {kind: _read(store, key) for kind, key in identity.keys().items()}
+    return {kind: record for kind, record in found.items() if record is not None}
+
+
+def choose_account(store: ObjectStore, identity: Identity, named: str | None) -> str:
+    """The account that this work belongs to. Writes nothing.
+
+    Raises:
+        ApprovalError: it is related to an account, and the plan names another, or it is related to several; a person
+            has to decide, and none has.
+        CorruptError: a record does not parse.
+        StoreUnavailableError: the store did not answer.
+    """
+    found = related(store, identity)
+    own = found.get("experiment")
+    if own is not None:
+        if named not in (None, own.account):
+            raise ApprovalError(
+                f"{identity.experiment} has spent from account {own.account}, and stays with it",
+                field="budget.account",
+                value=named,
+                rule=own.account,
+                remedy="leave budget.account as it was, or give the plan a new name",
+            )
+        return own.account
+    others = {record.account: (kind, record) for kind, record in reversed(found.items())}
+    account = named or (next(iter(found.values())).account if found else identity.experiment)
+    for other, (kind, record) in others.items():
+        if other != account and not _parted(store, other, identity.experiment, account):
+            raise ApprovalError(
+                f"{identity.experiment} shares its {kind} with {record.experiment}, "
+                f"which belongs to account {other}, not {account}",
+                field="budget.account",
+                value=account,
+                rule="related work is one account: a new name does not buy a new ceiling",
+                remedy=f"leave budget.account out, or, as a person: "
+                f"raykit budget part {identity.experiment} --from {other} --to {account} --reason ...",
+            )
+    return account
+
+
+def join_account(
+    store: ObjectStore, identity: Identity, named: str | None, *, unit: Unit, by: str, at: float
+) -> Ledger:
+    """The ledger of the account that this work belongs to, opened if there is none.
+
+    Raises:
+        ApprovalError: as for `choose_account`.
+        InvalidInput: the account is kept in another unit.
+        CorruptError: a record or the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: what was written last is not known.
+    """
+    account = choose_account(store, identity, named)
+    record = AccountOf(account=account, experiment=identity.experiment).to_bytes()
+    known = related(store, identity)
+    for kind, key in identity.keys().items():
+        if kind not in known:
+            try:
+                store.put_new(key, record)
+            except (
+                ConflictError
+            ):  # somebody related was faster: theirs is the account, or a person has to decide
+                return join_account(store, identity, named, unit=unit, by=by, at=at)
+    ledger = Ledger(store, account, by=by)
+    opened = AccountOpened(account=account, unit=unit, why=f"first used by {identity.experiment}")
+    ledger.decide(lambda book: opened if book.opened is None else None, at=at)
+    if ledger.book.unit != unit:
+        raise InvalidInput(
+            f"account {account} is kept in {ledger.book.unit}, and the plan in {unit}",
+            field="budget",
+            rule="one account, one unit",
+        )
+    return ledger
+
+
+def open_ledger(store: ObjectStore, experiment: str, *, by: str) -> Ledger:
+    """The ledger that an experiment spends from, read to its end.
+
+    Raises:
+        NotFoundError: it was never launched.
+        CorruptError: the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    account = account_of(store, experiment)
+    if account is None:
+        raise NotFoundError(
+            f"{experiment} has no account: it was never launched here", field="NAME", value=experiment
+        )
+    ledger = Ledger(store, account, by=by)
+    ledger.refresh()
+    return ledger
+
+
+def accounts(store: ObjectStore) -> list[str]:
+    """The names of all accounts.
+
+    Raises:
+        StoreUnavailableError: the store did not answer.
+    """
+    known = (layout.known(listed.key) for listed in store.list(layout.accounts()))
+    return sorted(
+        {found.parts["account"] for found in known if found is not None and "account" in found.parts}
+    )
+
+
+def _parted(store: ObjectStore, account: str, experiment: str, wanted: str) -> bool:
+    ledger = Ledger(store, account, by="reader")
+    ledger.refresh()
+    return (experiment, wanted) in ledger.book.parted
+
+
+def _read(store: ObjectStore, key: str) -> AccountOf | None:
+    try:
+        return AccountOf.from_bytes(store.get(key), key)
+    except NotFoundError:
+        return None
+
+
+__all__ = [
+    "IDENTITIES",
+    "Identity",
+    "account_of",
+    "accounts",
+    "choose_account",
+    "join_account",
+    "open_ledger",
+    "related",
+]
