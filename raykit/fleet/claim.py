@@ -29,9 +29,10 @@ from raykit.records import (
 from raykit.store import layout
 from raykit.store.log import Log, RunLog
 from raykit.store.place import alive, this_place
+from raykit.store.plans import read_plan
 from raykit.store.probe import probe
 from raykit.train import facts, frozen
-from raykit.train.inputs import Task, read_plan
+from raykit.train.inputs import Task
 from raykit.train.prepare import Prepared, freeze
 from raykit.train.resume import Start, compare_start, decide_start, difference_digest
 

@@ -14,12 +14,13 @@ from raykit.data.members import load as load_members
 from raykit.errors import CorruptError, NotFoundError, PlanError
 from raykit.ids import digest_of
 from raykit.plan import Plan, contract, load_plan, require_supported
-from raykit.records import Difference, ExperimentEntry, Locked
+from raykit.records import Difference
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
-from raykit.store.log import Log, RunLog
+from raykit.store.log import RunLog
+from raykit.store.plans import newest_lock, read_plan
 from raykit.train import frozen
-from raykit.train.inputs import Task, read_plan
+from raykit.train.inputs import Task
 from raykit.train.prepare import Prepared, prepare
 from raykit.train.recipe import recipe_folder
 
@@ -93,16 +94,6 @@ def stored_site(name: str, root: str) -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="raykit-resume-") as folder:
         frozen.unpack(frozen.read_code(store, name, locked.code), Path(folder))
         yield Site(root=root, store=store, plan=plan, plan_bytes=data, folder=Path(folder))
-
-
-def newest_lock(store: ObjectStore, name: str) -> Locked | None:
-    """The newest plan that was locked for an experiment."""
-    found = None
-    for entry in Log(store, layout.experiment_log(name), ExperimentEntry, by="reader").refresh():
-        for event in entry.events:
-            if isinstance(event, Locked):
-                found = event
-    return found
 
 
 def make_ready(site: Site) -> Prepared:

@@ -1,4 +1,4 @@
-"""What people decide, kept: pause, resume, cancel, repair. Each is safe to say twice, from anywhere that sees the store.
+"""What people decide, kept: pause, resume, cancel, repair. Each is safe to say twice, from wherever the store is seen.
 
 An act on one experiment is an entry of its own log; a wider scope is in the log of the fleet.
 """

@@ -17,11 +17,10 @@ from raykit.data import randomness
 from raykit.data.content import content_digest
 from raykit.data.members import Membership, Source, describe
 from raykit.data.members import load as load_members
-from raykit.errors import CorruptError, PlanError
-from raykit.ids import sha256
-from raykit.plan import Plan, load_plan
-from raykit.store import layout
+from raykit.errors import PlanError
+from raykit.plan import Plan
 from raykit.store.base import ObjectStore
+from raykit.store.plans import read_plan
 from raykit.train import frozen, rng
 from raykit.train.loader import Keyed
 from raykit.train.recipe import Recipe, check_params, load_recipe
@@ -71,28 +70,6 @@ class Inputs:
 
     def roles(self) -> frozenset[str]:
         return frozenset(self.membership.manifest.roles)
-
-
-def read_plan(store: ObjectStore, experiment: str, digest: str) -> Plan:
-    """The plan of a lock, as it was locked.
-
-    Raises:
-        NotFoundError: it is not in the store.
-        CorruptError: it does not match the digest in its lock.
-        PlanError: it does not parse, which a locked plan does.
-    """
-    from raykit.plan import Lock
-
-    lock_key = layout.plan(experiment, digest, "plan.lock")
-    lock_bytes = store.get(lock_key)
-    if sha256(lock_bytes) != digest:
-        raise CorruptError(f"{lock_key} does not match its sha256")
-    lock = Lock.from_bytes(lock_bytes, lock_key)
-    key = layout.plan(experiment, digest, "plan.toml")
-    data = store.get(key)
-    if sha256(data) != lock.plan_sha256:
-        raise CorruptError(f"{key} is not the plan of its lock")
-    return load_plan(data, where=key)
 
 
 def open_dataset(recipe: Recipe, params: Any, plan: Plan) -> Any:

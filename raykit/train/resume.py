@@ -26,8 +26,9 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, newest_good
 from raykit.store.log import Log
+from raykit.store.plans import read_plan
 from raykit.train import facts, frozen
-from raykit.train.inputs import Task, read_plan
+from raykit.train.inputs import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
