@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from raykit.ids import Digest, Name
-from raykit.records.base import Count, Record
+from raykit.records.base import Count, Record, Versioned
 from raykit.records.entry import Entry
 from raykit.records.people import Words
 from raykit.records.shared import EndReason
@@ -132,7 +132,8 @@ class Approved(Record):
 
     @model_validator(mode="after")
     def _names_its_plan(self) -> Self:
-        if (self.scope == "plan") != (self.experiment is not None and self.projection is not None):
+        of_plan = self.scope == "plan"
+        if (self.experiment is not None, self.projection is not None) != (of_plan, of_plan):
             raise ValueError("an approval of a plan, and no other, names the experiment and the projection")
         return self
 
@@ -285,10 +286,9 @@ class AccountEntry(Entry):
     events: tuple[AccountEvent, ...]
 
 
-class AccountOf(Record):
+class AccountOf(Versioned):
     """Which account work with this identity belongs to. Created once, by whoever came first."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
     account: Name
     experiment: Name
     """The experiment that came first."""

@@ -35,6 +35,14 @@ def kinds(name: str, run: str, number: int, file: str) -> Mapping[str, str]:
         layout.checkpoint(name, run, number, number, file): "checkpoint",
         layout.worker_log(name, run, number, 0): "worker-log",
         layout.curve(name, run, file): "curve",
+        layout.log_entry(layout.fleet_log(), number): "fleet-entry",
+        layout.log_snapshot(layout.fleet_log()): "snapshot",
+        layout.log_entry(layout.account_log(name), number): "account-entry",
+        layout.log_snapshot(layout.account_log(name)): "snapshot",
+        layout.account_of("experiment", D): "account-of",
+        layout.account_of("decision", D): "account-of",
+        layout.account_of("lineage", D): "account-of",
+        layout.account_of("data", D): "account-of",
         layout.probe(file): "probe",
     }
 
@@ -42,7 +50,7 @@ def kinds(name: str, run: str, number: int, file: str) -> Mapping[str, str]:
 @given(NAMES, NAMES, NUMBERS, NAMES)
 def test_a_key_is_told_for_what_it_is(name: str, run: str, number: int, file: str) -> None:
     found = kinds(name, run, number, file)
-    assert len(found) == 17, "no two of them are the same key"
+    assert len(found) == 25, "no two of them are the same key"
     for key, kind in found.items():
         assert safe_key(key) == key
         known = layout.known(key)
@@ -50,6 +58,14 @@ def test_a_key_is_told_for_what_it_is(name: str, run: str, number: int, file: st
         assert known.kind == kind
         assert known.parts.get("experiment", name) == name
         assert known.parts.get("run", run) == run
+        assert known.parts.get("account", name) == name
+
+
+@given(NAMES, NUMBERS)
+def test_an_account_may_have_any_name(name: str, number: int) -> None:
+    for account in (name, "by", "log", "fleet"):
+        known = layout.known(layout.log_entry(layout.account_log(account), number))
+        assert known == layout.Known("account-entry", {"account": account, "n": f"{number:012d}"})
 
 
 def test_the_parts_of_a_key_are_those_it_was_made_of() -> None:
@@ -90,6 +106,12 @@ def test_the_parts_of_a_key_are_those_it_was_made_of() -> None:
         f"experiments/e/data/{D}/train.pickle",
         f"experiments/e/code/{D.upper()}.tar",
         "experiments/e/runs/r/checkpoints/update-00000400/2/a/b",
+        f"accounts/by/name/{D}.json",
+        f"accounts/by/decision/{D[:-1]}.json",
+        "accounts/a/log/1.json",
+        "accounts/a/notes.txt",
+        "fleet/log/000000000001.txt",
+        "fleet/other/000000000001.json",
     ],
 )
 def test_other_keys_are_unknown(key: str) -> None:
@@ -133,6 +155,9 @@ def test_no_name_leaves_the_root(name: str) -> None:
         lambda: layout.curve("e", "r", name),
         lambda: layout.checkpoint("e", "r", 1, 1, name),
         lambda: layout.segment("e", "r", 1, name, 1, 2),
+        lambda: layout.account_log(name),
+        lambda: layout.account_of(name, D),
+        lambda: layout.account_of("data", name),
         lambda: layout.probe(name),
     ):
         with pytest.raises(UnsafeNameError):

@@ -4,36 +4,65 @@ from __future__ import annotations
 
 import json
 import random
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raykit import records
 from raykit.errors import CorruptError
 from raykit.ids import canonical, sha256
 from raykit.records import (
+    LARGEST,
+    AccountEntry,
+    AccountOf,
+    AccountOpened,
+    Accrued,
+    Amended,
+    Approved,
     AttemptEnded,
     AttemptStarted,
     Beat,
+    Cancelled,
+    Closed,
     Commit,
+    Corrected,
     EvaluationRow,
     ExperimentEntry,
     FieldStats,
     FileRef,
+    FleetEntry,
+    Freed,
     GateResult,
+    Held,
     Launched,
+    Line,
     Locked,
     Manifest,
     MonitorRow,
+    Parted,
+    Paused,
     Place,
+    Planned,
+    Rated,
     Record,
     Released,
+    Repaired,
+    Replanned,
+    Reserved,
+    RestartApproved,
+    Resumed,
     Row,
     RunEntry,
     RunRecord,
     Segment,
+    Settled,
+    StopRequested,
     Superseded,
     TermRow,
+    Terms,
+    Voided,
 )
 
 D = sha256(b"one")
@@ -81,17 +110,55 @@ EVENTS = (
     Superseded.model_validate({"from": 2, "to": 2, "why": "w"}),
     AttemptEnded(attempt=1, reason="paused", update=2),
     Beat(launch="l1"),
+    StopRequested(launch="l1", why="w"),
     Released(launch="l1", reason="paused"),
 )
 FIRST = RunEntry(n=1, prev=None, at=1.5, by="w", nonce="a", events=EVENTS[:1])
 SECOND = RunEntry(n=2, prev=D, at=2.5, by="w", nonce="b", events=EVENTS[1:])
 LOCKED = Locked(plan=D, contract=D, code=D, environment=D, data=D)
+PAUSED = Paused(scope="experiment:e", cause="person", reason="r", person="mira")
+RESUMED = Resumed(scope="experiment:e", cleared="c", person="mira")
+ACTS = (
+    LOCKED,
+    Amended(run="r", allows="order-exact", reason="w", differences=D),
+    RestartApproved(projection=D, covers="c", reason="r", person="mira"),
+    Repaired(what="w", attempt=2, person="mira"),
+    PAUSED,
+    RESUMED,
+    Cancelled(reason="r", person="mira"),
+)
+TERMS = Terms(accelerators=8, rate=2_490_000, source="s", margin_permille=1100, time_ms=9, drain_ms=1)
+LINES = (
+    Line(line="train", purpose="target", planned=3),
+    Line(line="compare", purpose="comparison", planned=4, arms={"a": 2, "b": 2}),
+)
+MONEY = (
+    AccountOpened(account="a", unit="usd", why="w"),
+    Parted(experiment="e", account="a", reason="r", person="mira"),
+    Planned(experiment="e", plan=D, decision=D, ceiling=7, lines=LINES, rates={"train": 2}, expected=5),
+    Approved(scope="account", covers=7, person="mira"),
+    Approved(scope="plan", covers=7, experiment="e", projection=D, reason="r", person="mira", scripted=True),
+    Rated(pool="h100", rate=2_490_000, source="s", on="2026-11-29", person="mira"),
+    Reserved(lease="l1-1", experiment="e", line="train", worst=3, terms=TERMS, charged=0, below=5),
+    Accrued(lease="l1-1", cost=1, worst=4, time_ms=10),
+    Settled(lease="l1-1", cost=2, time_ms=9, reason="completed", how="h"),
+    Settled(lease="l1-1", cost=2, time_ms=9, reason="killed", how="h", person="mira"),
+    Voided(lease="l1-1", proof="p"),
+    Corrected(lease="l1-1", cost=3, reason="r", person="mira"),
+    Replanned(experiment="e", ceiling=7, lines=LINES, rates={}, reason="r", person="mira"),
+    Held(experiment="e", pool="h100", accelerators=8, rate=2),
+    Freed(experiment="e", pool="h100", cost=2, how="h"),
+    Closed(experiment="e", reason="r", person="mira"),
+)
 RECORDS: tuple[Record, ...] = (
     FIRST,
     SECOND,
     ROW,
     BROKEN_ROW,
-    ExperimentEntry(n=1, prev=None, at=0.0, by="w", nonce="c", events=(LOCKED,)),
+    ExperimentEntry(n=1, prev=None, at=0.0, by="w", nonce="c", events=ACTS),
+    FleetEntry(n=1, prev=None, at=0.0, by="w", nonce="c", events=(PAUSED, RESUMED)),
+    AccountEntry(n=2, prev=D, at=0.0, by="w", nonce="c", events=MONEY),
+    AccountOf(account="a", experiment="e"),
     EvaluationRow(attempt=1, update=0, rows=3, metrics={"a": None, "b": 1.0}, elapsed_s=0.1, best=False),
     MonitorRow(
         attempt=1,
@@ -112,6 +179,16 @@ RECORDS: tuple[Record, ...] = (
     RunRecord(experiment="e", run="r", plan=D, contract=D, code=D, environment=D, data=D),
 )
 IDS = [f"{type(record).__name__}-{i}" for i, record in enumerate(RECORDS)]
+
+
+def test_every_event_is_tried() -> None:
+    for union, tried in (
+        (records.RunEvent, EVENTS),
+        (records.ExperimentEvent, ACTS),
+        (records.FleetEvent, (PAUSED, RESUMED)),
+        (records.AccountEvent, MONEY),
+    ):
+        assert {type(event) for event in tried} == set(get_args(get_args(union)[0]))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=IDS)
@@ -204,6 +281,72 @@ def test_only_the_first_entry_has_no_prev() -> None:
 def test_a_segment_runs_forward() -> None:
     with pytest.raises(CorruptError, match="before"):
         Segment.from_bytes(canonical({**EVENTS[3].plain(), "first": 3}), "it")
+
+
+# --- people and money ---------------------------------------------------------------------------------------
+
+BY_NAME = {type(event).__name__: event for event in (*ACTS, *MONEY)}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("Reserved", {"worst": -1}),
+        ("Reserved", {"worst": LARGEST + 1}),
+        ("Reserved", {"worst": 0.5}),
+        ("Reserved", {"worst": True}),
+        ("Reserved", {"worst": "3"}),
+        ("Reserved", {"worst": None}),
+        ("Reserved", {"lease": "../x"}),
+        ("Reserved", {"lease": ""}),
+        ("Reserved", {"terms": {**TERMS.plain(), "margin_permille": 999}}),
+        ("Reserved", {"terms": {**TERMS.plain(), "rate": -1}}),
+        ("Settled", {"time_ms": -1}),
+        ("Settled", {"time_ms": 10**12 + 1}),
+        ("Settled", {"reason": "lost"}),
+        ("Planned", {"lines": [{**LINES[1].plain(), "planned": 5}]}),
+        ("Planned", {"lines": [{**LINES[0].plain(), "purpose": "fun"}]}),
+        ("Approved", {"experiment": "e"}),
+        ("Approved", {"scope": "plan"}),
+        ("Approved", {"covers": -1}),
+        ("AccountOpened", {"unit": "eur"}),
+        ("AccountOpened", {"account": "A"}),
+        ("Rated", {"on": "29.11.2026"}),
+        ("Paused", {"scope": "role:everything"}),
+        ("Paused", {"scope": "experiment:../x"}),
+        ("Paused", {"scope": "contract:abc"}),
+        ("Paused", {"scope": "all "}),
+        ("Paused", {"cause": "mood"}),
+        ("Paused", {"reason": ""}),
+        ("Paused", {"reason": " \n"}),
+        ("Paused", {"person": ""}),
+        ("Cancelled", {"person": " "}),
+        ("Resumed", {"cleared": ""}),
+        ("Repaired", {"what": "x" * 2001}),
+    ],
+)
+def test_an_act_that_is_none_is_refused(name: str, changes: dict[str, object]) -> None:
+    # covers S15: who and why are never empty
+    event = BY_NAME[name] if name != "Approved" else MONEY[3]
+    type(event).from_bytes(event.to_bytes(), "it")
+    with pytest.raises(CorruptError, match=f"^it is not a {name} record"):
+        type(event).from_bytes(canonical({**event.plain(), **changes}), "it")
+
+
+def test_every_act_of_a_person_says_who() -> None:
+    # covers S15
+    for event in (*ACTS, *MONEY):
+        fields = type(event).model_fields
+        if "reason" in fields and "time_ms" not in fields and "run" not in fields:
+            assert "person" in fields, type(event)
+        if "person" in fields:
+            assert fields["person"].is_required() or isinstance(event, Settled)
+
+
+def test_an_account_of_says_its_schema() -> None:
+    for data in (b'{"account":"a","experiment":"e"}', b'{"account":"a","experiment":"e","schema":2}'):
+        with pytest.raises(CorruptError, match="schema"):
+            AccountOf.from_bytes(data, "it")
 
 
 @pytest.mark.parametrize("seed", range(4))
