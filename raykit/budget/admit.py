@@ -230,7 +230,9 @@ def accrue(book: Book, lease: str, *, cost: int, time_ms: int) -> Accrued | None
     return Accrued(lease=lease, cost=cost, worst=worst, time_ms=time_ms)
 
 
-def settle(book: Book, lease: str, *, time_ms: int, reason: EndReason, how: str) -> Settled | None:
+def settle(
+    book: Book, lease: str, *, time_ms: int, reason: EndReason, how: str, wall_ms: int | None = None
+) -> Settled | None:
     """End a lease whose accelerators were held for `time_ms`; None if its end is known already.
 
     Raises:
@@ -240,7 +242,7 @@ def settle(book: Book, lease: str, *, time_ms: int, reason: EndReason, how: str)
     if not held.open:
         return None
     cost = measured(held.reserved.terms, time_ms)
-    return Settled(lease=lease, cost=cost, time_ms=time_ms, reason=reason, how=how)
+    return Settled(lease=lease, cost=cost, time_ms=time_ms, wall_ms=wall_ms, reason=reason, how=how)
 
 
 def settle_at_most(book: Book, lease: str, *, time_ms: int, reason: EndReason, how: str) -> Settled | None:

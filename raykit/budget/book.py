@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from raykit.budget.amounts import time_cost
+from raykit.budget.worst import Past
 from raykit.records import (
     MICRO,
     AccountEntry,
@@ -84,16 +85,16 @@ class Allocation:
     closed: bool = False
     spent: dict[str, int] = field(default_factory=dict)
     reserved: dict[str, int] = field(default_factory=dict)
-    held_ms: dict[str, list[int]] = field(default_factory=dict)
-    """By line: how long each settled attempt held its accelerators."""
+    past: dict[str, list[Past]] = field(default_factory=dict)
+    """By line: the attempts that have ended."""
 
     @property
     def experiment(self) -> str:
         return self.planned.experiment
 
     def copy(self) -> Allocation:
-        held_ms = {line: list(times) for line, times in self.held_ms.items()}
-        return replace(self, spent=dict(self.spent), reserved=dict(self.reserved), held_ms=held_ms)
+        past = {line: list(attempts) for line, attempts in self.past.items()}
+        return replace(self, spent=dict(self.spent), reserved=dict(self.reserved), past=past)
 
     def used(self, line: str) -> int:
         return self.spent.get(line, 0) + self.reserved.get(line, 0)
@@ -235,7 +236,7 @@ class Book:
                 lease = self.leases[event.lease]
                 self._take(replace(lease, worst=event.worst, time_ms=event.time_ms, accrued=event.cost))
             case Settled():
-                self._end(event.lease, event.cost, event.time_ms, event.reason)
+                self._end(event)
             case Voided():
                 lease = self.leases[event.lease]
                 self._take(replace(lease, cost=0, held_ms=0, reason="never started", void=True))
@@ -261,11 +262,11 @@ class Book:
             margin_permille=event.margin_permille,
         )
 
-    def _end(self, name: str, cost: int, time_ms: int, reason: str) -> None:
-        lease = self.leases[name]
-        times = self.allocations[lease.reserved.experiment].held_ms.setdefault(lease.reserved.line, [])
-        times.append(time_ms)
-        self._take(replace(lease, cost=cost, held_ms=time_ms, reason=reason))
+    def _end(self, event: Settled) -> None:
+        lease = self.leases[event.lease]
+        past = self.allocations[lease.reserved.experiment].past.setdefault(lease.reserved.line, [])
+        past.append(Past(held_ms=event.time_ms, wall_ms=event.wall_ms))
+        self._take(replace(lease, cost=event.cost, held_ms=event.time_ms, reason=event.reason))
 
     def _take(self, lease: Lease) -> None:
         """Put a lease in the place of what it was, totals included."""

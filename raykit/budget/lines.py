@@ -92,12 +92,12 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
     Raises:
         ReplanError: the ceiling does not reach; the message says what would.
     """
-    held = allocation.held_ms.get(TRAIN, [])
+    past = allocation.past.get(TRAIN, [])
     left = replace(
         train,
-        wall_ms=max(0, train.wall_ms - wall_used_ms(train, held)),
-        attempts=max(1, train.attempts - len(held)),
-        fixed=0 if held else train.fixed,
+        wall_ms=max(0, train.wall_ms - wall_used_ms(train, past)),
+        attempts=max(1, train.attempts - len(past)),
+        fixed=0 if past else train.fixed,
     )
     used = allocation.used(TRAIN)
     wanted = {TRAIN: used + worst_case(left), CONFIRMATION: worst_case(train)}

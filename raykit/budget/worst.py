@@ -13,7 +13,9 @@ Where a resume is not proved, every attempt may do everything again:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from raykit.budget.amounts import time_cost
 from raykit.records import Micros, Terms
@@ -62,26 +64,37 @@ def worst_case(sizing: Sizing) -> Micros:
     return held + sizing.fixed
 
 
-def wall_used_ms(sizing: Sizing, attempts_ms: list[int]) -> int:
-    """How much of the wall cap earlier attempts have used, given how long each held its accelerators.
+class Past(NamedTuple):
+    """One attempt that has ended: how long it held its accelerators, and its productive time where that is known."""
 
-    Set-up, loss and drain of an attempt are paid by its own overhead, so that the bound above holds.
+    held_ms: int
+    wall_ms: int | None = None
+
+
+def wall_used_ms(sizing: Sizing, past: Sequence[Past]) -> int:
+    """How much of the wall cap earlier attempts have used.
+
+    Of one that was killed only the time that it held its accelerators is known; set-up, loss and drain of it are
+    paid by its own overhead, so that the bound above holds.
     """
     if not sizing.proven:
         return 0
-    return sum(max(0, held_ms - sizing.overhead_ms) for held_ms in attempts_ms)
+    return sum(
+        max(0, each.held_ms - sizing.overhead_ms) if each.wall_ms is None else each.wall_ms for each in past
+    )
 
 
-def attempt_terms(sizing: Sizing, attempts_ms: list[int]) -> Terms:
+def attempt_terms(sizing: Sizing, past: Sequence[Past]) -> Terms:
     """The terms of the next attempt: what is left of the wall cap, and one overhead."""
-    left_ms = max(0, sizing.wall_ms - wall_used_ms(sizing, attempts_ms))
+    left_ms = max(0, sizing.wall_ms - wall_used_ms(sizing, past))
     return Terms(
         accelerators=sizing.accelerators,
         rate=sizing.rate,
         source=sizing.source,
         margin_permille=sizing.margin_permille,
         time_ms=left_ms + sizing.overhead_ms,
+        wall_ms=left_ms,
         drain_ms=sizing.drain_ms,
-        fixed=0 if attempts_ms else sizing.fixed,
+        fixed=0 if past else sizing.fixed,
         uncertain=sizing.uncertain,
     )

@@ -60,6 +60,8 @@ class Terms(Record):
     """How far the rate may rise before the reservation no longer covers it."""
     time_ms: Milliseconds
     """The time that is paid for, from set-up to the end of the drain."""
+    wall_ms: Milliseconds | None = None
+    """The most of it that may be productive: what is left of the plan's wall cap."""
     drain_ms: Milliseconds = 0
     """The part of it in which work ends and is made durable."""
     fixed: Micros = 0
@@ -185,6 +187,8 @@ class Settled(Record):
     cost: Micros
     time_ms: Milliseconds
     """How long the accelerators were held."""
+    wall_ms: Milliseconds | None = None
+    """The productive part of it, where that is known."""
     reason: EndReason
     how: str
     """How the cost is known."""
