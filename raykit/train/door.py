@@ -16,6 +16,8 @@ class Grant:
     lease: str
     left_ms: int
     """How much is left, at the moment of the answer, of the time that is paid for."""
+    wall_ms: int | None
+    """How much of it may be productive, counted from the first update; None if the plan has no cap."""
     drain_ms: int
     """The part of it in which work ends and is made durable."""
     accelerators: int
