@@ -134,6 +134,7 @@ def admit(
         terms=request.terms,
         charged=book.charged + book.idle_cost(now),
         below=bound(book, request.experiment, request.projection).amount,
+        projection=request.projection,
     )
 
 

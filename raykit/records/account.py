@@ -167,6 +167,8 @@ class Reserved(Record):
     """Settled and reserved of the whole account before this, as the admission saw it."""
     below: Micros
     """The bound that it was held against."""
+    projection: Digest | None = None
+    """Digest of the consequential part of the plan that wants it: what an approval has to name."""
 
 
 class Accrued(Record):
