@@ -148,9 +148,8 @@ def not_yet(plan: Plan) -> list[str]:
         "[base]: starting from a candidate": plan.base,
         "[data]: rows from anywhere but the recipe": plan.data,
         "[search]: registered trials": plan.search,
-        "[pools]: machines other than this one": plan.pools,
+        "[pools]: machines other than this one": any(pool.nodes for pool in plan.pools.values()),
         'run.shard = "fsdp2": sharded parameters': run.shard != "ddp",
-        "run.wall_h: a cap on productive hours": run.wall_h,
     }
     return [what for what, given in asked.items() if given]
 
@@ -160,7 +159,7 @@ def recorded(plan: Plan) -> list[str]:
     asked = {
         "qc": plan.qc,
         **{f"generate.{name}": target for name, target in sorted(plan.generate.items())},
-        "budget": plan.budget,
+        **{f"pools.{name}": pool for name, pool in sorted(plan.pools.items()) if name != "train"},
         "notify": plan.notify,
         "run.keep_checkpoints": plan.run.keep_checkpoints,
     }

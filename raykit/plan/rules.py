@@ -73,6 +73,7 @@ def broken(valid: Valid) -> Iterator[Finding]:
             )
     if valid.search:
         yield from _search(valid.search)
+    yield from _money(valid)
     if valid.notify and "://" in valid.notify.to_file:
         yield Finding(("notify", "to_file"), "is an address", "the path of a file that holds the addresses")
 
@@ -187,6 +188,33 @@ def _qc(valid: Valid, qc: Qc) -> Iterator[Finding]:
             yield Finding(
                 ("qc", "fields", name, "low"), f"is {bounds.low:g}, not below high", "low below high"
             )
+
+
+def _money(valid: Valid) -> Iterator[Finding]:
+    budget = valid.budget
+    if budget is not None:
+        given = [key for key in ("ceiling_usd", "accelerator_hours") if getattr(budget, key) is not None]
+        if len(given) != 1:
+            yield Finding(
+                ("budget", "ceiling_usd"),
+                "missing" if not given else "is there beside accelerator_hours",
+                "exactly one of ceiling_usd and accelerator_hours",
+            )
+        if budget.accelerator_hours is not None and (budget.fixed_usd or budget.scratch_usd):
+            yield Finding(
+                ("budget", "accelerator_hours"),
+                "is not dollars, as fixed_usd and scratch_usd are",
+                "ceiling_usd",
+            )
+    for name, pool in valid.pools.items():
+        if pool.usd_per_hour is None and (budget is None or budget.accelerator_hours is None):
+            yield Finding(
+                ("pools", name, "usd_per_hour"),
+                "missing: no rate, no start",
+                '{ rate = 2.99, source = "invoice 2026-10", billed = "node" }',
+            )
+        elif pool.usd_per_hour is not None and pool.usd_per_hour.rate > 0 and "budget" not in valid.present:
+            yield Finding(("budget",), f"missing, and {name} costs money", "a table: ceiling_usd, confirm")
 
 
 def _search(search: Search) -> Iterator[Finding]:

@@ -278,8 +278,10 @@ class Pool(Table):
     """The machines for one kind of work."""
 
     nodes: Mapping[str, Text] = Field(default_factory=dict, description="labels that a node must have")
-    gpus: Count = Field(description="accelerators, at least 0")
-    usd_per_hour: Price = Field(description='{ rate = 2.99, source = "invoice 2026-10", billed = "node" }')
+    gpus: Count = Field(description="accelerators, at least 0; 0 on a machine where each rank counts as one")
+    usd_per_hour: Price | None = Field(
+        None, description='{ rate = 2.99, source = "invoice 2026-10", billed = "node" }'
+    )
     release: Text | None = Field(None, description="the command that gives the machines back")
 
 
@@ -287,7 +289,10 @@ class Budget(Table):
     """What the plan may cost, and what of it stays reserved."""
 
     account: Name | None = Field(None, description="the account that pays")
-    ceiling_usd: Above0 = Field(description="US dollars that the plan stays below")
+    ceiling_usd: Above0 | None = Field(None, description="US dollars that the plan stays below")
+    accelerator_hours: Above0 | None = Field(
+        None, description="accelerator-hours that are granted, instead of dollars: usable to the last one"
+    )
     margin: Annotated[float, Field(ge=1)] = Field(
         1.0, description="how far a rate may rise, as a factor, at least 1"
     )
@@ -298,6 +303,11 @@ class Budget(Table):
         None, description="US dollars for debugging; its results are never cited"
     )
     fixed_usd: Mapping[Name, AtLeast0] = Field(default_factory=dict, description="US dollars by purpose")
+
+    @property
+    def ceiling(self) -> float:
+        """The ceiling, in whichever unit the plan has."""
+        return self.ceiling_usd or self.accelerator_hours or 0.0
 
 
 class Notify(Table):

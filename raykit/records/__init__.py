@@ -64,7 +64,6 @@ from raykit.records.history import (
 from raykit.records.people import (
     Amended,
     Cancelled,
-    Cause,
     ExperimentEntry,
     ExperimentEvent,
     FleetEntry,
@@ -94,6 +93,7 @@ from raykit.records.run import (
 )
 from raykit.records.shared import (
     EXACTNESS,
+    Cause,
     Difference,
     EndReason,
     Exactness,

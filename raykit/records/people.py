@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from raykit.ids import Digest, Name
 from raykit.records.base import Count, Record
 from raykit.records.entry import Entry
-from raykit.records.shared import Exactness
+from raykit.records.shared import Cause, Exactness
 
 Words = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 """What a person wrote: a reason, a name, what was repaired."""
@@ -24,9 +24,6 @@ Scope = Annotated[
     ),
 ]
 """Whom a pause concerns: `all`, `experiment:NAME`, `role:train`, `contract:DIGEST`."""
-
-Cause = Literal["person", "ceiling", "replan", "defect"]
-"""Why work is paused: a person asked; the money is at its end; a replan is due; a shared defect."""
 
 
 # --- one experiment -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from raykit.ids import Digest, Name
 from raykit.records.base import Count, Positive, Record, Versioned
 from raykit.records.entry import Entry
 from raykit.records.history import Series
-from raykit.records.shared import EndReason, Exactness, Place, ResumeReceipt
+from raykit.records.shared import Cause, EndReason, Exactness, Place, ResumeReceipt
 
 
 class Launched(Record):
@@ -47,6 +47,8 @@ class StopRequested(Record):
     event: Literal["stop_requested"] = "stop_requested"
     launch: Name
     why: str
+    cause: Cause | None = None
+    """Of a pause; None if the launch itself was told to end."""
 
 
 class AttemptStarted(Record):
@@ -111,6 +113,8 @@ class Commit(Record):
     reason: Literal["start", "cadence", "loss-window", "stop", "final"]
     save_s: float
     blocked_s: float
+    accelerator_s: float | None = None
+    """Accelerator-seconds that the run had held when this save began, over all attempts and failures."""
 
 
 class Superseded(Record):
@@ -130,6 +134,8 @@ class AttemptEnded(Record):
     reason: EndReason
     update: Count
     detail: str | None = None
+    cause: Cause | None = None
+    """Why it was paused, where it was a pause and not a signal."""
 
 
 RunEvent = Annotated[

@@ -14,6 +14,9 @@ EXACTNESS: tuple[Exactness, ...] = ("exact", "state-exact", "order-exact", "inex
 
 EndReason = Literal["completed", "paused", "killed", "failed", "preempted"]
 
+Cause = Literal["person", "ceiling", "replan", "defect"]
+"""Why work is paused: a person asked; the money is at its end; a replan is due; a shared defect."""
+
 
 class Place(Record):
     """One process on one machine: enough to tell whether it is still the same process."""

@@ -1,8 +1,12 @@
 """The one question at every update: go on, save, or save and stop.
 
-Rank 0 listens in a background thread: to the run's log (a stop that the launch has asked for, a newer attempt), to
-notices that the caller passes in (preemption), and to signals of this process. The answer reaches the other
-ranks in the all-reduce of the update.
+Rank 0 listens in background threads: to the run's log (a stop that the launch has asked for, a newer attempt), to
+notices that the caller passes in (preemption), to the door to spending, and to signals of this process. The answer
+reaches the other ranks in the all-reduce of the update.
+
+While the door does not answer, training holds at its boundary, in memory, and goes on when it answers again. After
+`hold_s` it stops with what is committed. What a grant pays for is kept here too, by this process's own clock: it
+stops while the drain still fits, whether or not anyone can be asked.
 """
 
 from __future__ import annotations
@@ -11,49 +15,96 @@ import threading
 import time
 from collections.abc import Callable
 
-from raykit.errors import FencedError, StoreUnavailableError
+from raykit.errors import (
+    DeadlineError,
+    FencedError,
+    StoreUnavailableError,
+    UnknownOutcomeError,
+)
 from raykit.reconcile import require_attempt
-from raykit.records import EndReason
+from raykit.records import Cause, EndReason
 from raykit.store.log import RunLog
+from raykit.train.door import Door, Grant
 from raykit.train.rows import Stamp
 from raykit.train.step import Asked
 
 POLL_S = 0.5
+BEAT_S = 2.0
+QUIET_S = 10.0
+"""So long after its last answer the door counts as silent."""
+HOLD_POLL_S = 0.05
 
 
 class Directive:
-    """What this rank has heard. `ask` is read at every update and costs two attribute reads."""
+    """What this rank has heard. `ask` is read at every update and costs a few attribute reads."""
 
     def __init__(self) -> None:
         self.why: str | None = None
         self.reason: EndReason = "paused"
+        self.cause: Cause | None = None
         self._fenced: BaseException | None = None
         self.loss_window_s: float | None = None
         """Most seconds of work that a crash may cost; set once the plan is known."""
         self._saved_at = time.monotonic()
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._answered_at: float | None = None
+        """When the door last answered; None if nobody has to be asked."""
+        self._silence = ""
+        self._hold_s = 0.0
+        self._paid_until: float | None = None
+        self._wall_s: float | None = None
 
-    def stop(self, why: str, reason: EndReason = "paused") -> None:
+    def stop(self, why: str, reason: EndReason = "paused", cause: Cause | None = None) -> None:
         """Commit after the update in hand, then end. Safe to call from a signal handler."""
         if self.why is None:
-            self.reason = reason
+            self.reason, self.cause = reason, cause
             self.why = why
 
     def saved(self) -> None:
         """A save has begun: the loss window starts anew."""
         self._saved_at = time.monotonic()
 
+    def working(self) -> None:
+        """Productive time begins: set-up and gates are over."""
+        if self._wall_s is not None:
+            end = time.monotonic() + self._wall_s
+            self._paid_until = end if self._paid_until is None else min(end, self._paid_until)
+
     def ask(self) -> Asked:
-        """What this rank wants after the update in hand.
+        """What this rank wants after the update in hand. Holds while the door is silent.
 
         Raises:
             FencedError: a newer attempt owns the run.
+            LeaseLostError: the lease that this attempt works under has ended.
         """
         if self._fenced is not None:
             raise self._fenced
-        save = self.loss_window_s is not None and time.monotonic() - self._saved_at > self.loss_window_s
+        now = time.monotonic()
+        if self._answered_at is not None and now - self._answered_at > QUIET_S:
+            self._hold()
+            now = time.monotonic()
+        if self._paid_until is not None and now >= self._paid_until:
+            self.stop("what was reserved for this attempt is at its end", cause="ceiling")
+        save = self.loss_window_s is not None and now - self._saved_at > self.loss_window_s
         return Asked(stop=self.why is not None, save=save)
+
+    def _hold(self) -> None:
+        """Wait, in memory, until the door answers again, or it is time to stop."""
+        assert self._answered_at is not None
+        print(f"holding: {self._silence or 'the budget does not answer'}", flush=True)
+        silent_since = self._answered_at
+        while time.monotonic() - self._answered_at > QUIET_S and self.why is None:
+            if self._fenced is not None:
+                raise self._fenced
+            silent_s = time.monotonic() - silent_since
+            if silent_s > self._hold_s:
+                self.stop(f"deadline: no answer about money for {silent_s:.0f} s ({self._silence})", "failed")
+                return
+            time.sleep(HOLD_POLL_S)
+        print("going on", flush=True)
+
+    # --- listening ------------------------------------------------------------------------------------------
 
     def listen(self, log: RunLog, stamp: Stamp, notice: Callable[[], str | None] | None = None) -> None:
         """Start listening to the log and, every poll, to `notice`, which says why to stop."""
@@ -72,8 +123,7 @@ class Directive:
                     self._fenced = error
                     return
 
-        self._thread = threading.Thread(target=work, name="raykit-directive", daemon=True)
-        self._thread.start()
+        self._start("raykit-directive", work)
 
     def _heed(self, log: RunLog, stamp: Stamp) -> None:
         state = log.state
@@ -83,10 +133,35 @@ class Directive:
             if stamp.attempt not in state.ends:
                 self._fenced = error
         if state.stop is not None and state.stop.launch == stamp.launch:
-            self.stop(state.stop.why)
+            self.stop(state.stop.why, cause=state.stop.cause)
+
+    def keep(self, door: Door, grant: Grant, *, granted_at: float, hold_s: float) -> None:
+        """Keep within a grant that was answered at `granted_at` on the monotonic clock, and its lease alive."""
+        self._hold_s = hold_s
+        self._paid_until = granted_at + (grant.left_ms - grant.drain_ms) / 1000
+        self._wall_s = None if grant.wall_ms is None else grant.wall_ms / 1000
+        self._answered_at = time.monotonic()
+
+        def work() -> None:
+            while not self._ended.wait(BEAT_S):
+                try:
+                    door.beat(grant.lease)
+                    self._answered_at = time.monotonic()
+                except (DeadlineError, StoreUnavailableError, UnknownOutcomeError) as error:
+                    self._silence = str(error)
+                except BaseException as error:  # noqa: BLE001 - training raises it: it must not go on unheard
+                    self._fenced = error
+                    return
+
+        self._start("raykit-beat", work)
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def close(self) -> None:
         """Stop listening."""
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()

@@ -16,7 +16,7 @@ from raykit import history
 from raykit.data.order import Order
 from raykit.errors import GateError
 from raykit.plan import Plan
-from raykit.records import EndReason, EvaluationRow, MonitorRow, Row
+from raykit.records import Cause, EndReason, EvaluationRow, MonitorRow, Row
 from raykit.train.build import Built
 from raykit.train.directive import Directive
 from raykit.train.evaluate import evaluate, metric_of, monitor
@@ -35,6 +35,7 @@ class Ending:
     reason: EndReason
     update: int
     detail: str | None = None
+    cause: Cause | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class Loop:
         if progress.update >= plan.updates or self._stops_early():
             return self._completed()  # resumed from the last commit of a run that could not say so
         stepper = Stepper(self.plan, self.recipe, self.built, self.gang)
+        self.directive.working()
         start = time.perf_counter()
         for update in range(progress.update + 1, plan.updates + 1):
             figures, asked = stepper.update(
@@ -87,7 +89,9 @@ class Loop:
             if asked.stop:
                 self.saver.drain()
                 why = self.directive.why or "another rank was told to stop"
-                return Ending(reason=self.directive.reason, update=update, detail=why)
+                return Ending(
+                    reason=self.directive.reason, update=update, detail=why, cause=self.directive.cause
+                )
         raise AssertionError("the last update ends the run")
 
     def _completed(self) -> Ending:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from raykit.reconcile import require_attempt
 from raykit.records import Commit, Exactness, FileRef, Manifest, Record, RunEntry
@@ -36,6 +36,28 @@ class Bound:
     code: str
     data: str
     exactness: Exactness
+    invested: Invested | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invested:
+    """The accelerator time of a run: what ended attempts have held, and this one since it was granted."""
+
+    before_ms: int
+    accelerators: int
+    since: float
+    """On the monotonic clock of this process."""
+
+    def now_s(self) -> float:
+        """Accelerator-seconds so far."""
+        return self.before_ms / 1000 + (time.monotonic() - self.since) * self.accelerators
+
+
+class _Spent(NamedTuple):
+    """What a save had cost when it began: how long training waited for it, and all accelerator time so far."""
+
+    blocked_s: float
+    accelerator_s: float | None
 
 
 class Saver:
@@ -86,6 +108,8 @@ class Saver:
         self.drain()
         self._capture.take(live)
         self.blocked_s = time.perf_counter() - start
+        invested = self._bound.invested
+        spent = _Spent(self.blocked_s, None if invested is None else round(invested.now_s(), 1))
         ticket = self._rows.ticket() if self._rows is not None else 0
         slot = Slot(
             experiment=self._stamp.experiment,
@@ -95,7 +119,7 @@ class Saver:
         )
         self._thread = threading.Thread(
             target=self._work,
-            args=(slot, live.progress.samples, reason, ticket, self.blocked_s),
+            args=(slot, live.progress.samples, reason, ticket, spent),
             name="raykit-save",
             daemon=True,
         )
@@ -117,7 +141,7 @@ class Saver:
         if self._failed is not None:
             raise self._failed
 
-    def _work(self, slot: Slot, samples: int, reason: Reason, ticket: int, blocked_s: float) -> None:
+    def _work(self, slot: Slot, samples: int, reason: Reason, ticket: int, spent: _Spent) -> None:
         """Write and decide; all of it again while the store does not answer, for its own bytes are success."""
         start = time.perf_counter()
 
@@ -129,7 +153,7 @@ class Saver:
             ]
             write_note(self._store, slot, rank, files)
             if self._gang.leads:
-                self._decide(slot, samples, reason, ticket, blocked_s, start)
+                self._decide(slot, samples, reason, ticket, spent, start)
 
         try:
             patiently(save, hold_s=self._hold_s)
@@ -137,7 +161,7 @@ class Saver:
             self._failed = error
 
     def _decide(
-        self, slot: Slot, samples: int, reason: Reason, ticket: int, blocked_s: float, start: float
+        self, slot: Slot, samples: int, reason: Reason, ticket: int, spent: _Spent, start: float
     ) -> None:
         assert self._rows is not None
         files = gather(self._store, slot, self._gang.world, wait=self._waiting(start))
@@ -162,7 +186,8 @@ class Saver:
             exactness=self._bound.exactness,
             reason=reason,
             save_s=round(time.perf_counter() - start, 3),
-            blocked_s=round(blocked_s, 6),
+            blocked_s=round(spent.blocked_s, 6),
+            accelerator_s=spent.accelerator_s,
         )
         self._log.append(lambda entries: self._once(entries, commit), at=self._clock())
         self.committed = slot.update

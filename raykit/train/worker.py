@@ -35,6 +35,7 @@ from raykit.store.place import this_place
 from raykit.train import facts, probes
 from raykit.train.build import Built, build, set_up_process
 from raykit.train.directive import Directive
+from raykit.train.door import Door, Grant
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
@@ -43,7 +44,7 @@ from raykit.train.ranklog import RankLog
 from raykit.train.recipe import Recipe
 from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
-from raykit.train.saver import Bound, Saver
+from raykit.train.saver import Bound, Invested, Saver
 from raykit.train.state import needed_files, restore, unequal
 from raykit.train.step import Stepper
 
@@ -59,8 +60,9 @@ def work(
     *,
     notice: Callable[[], str | None] | None = None,
     store: ObjectStore | None = None,
+    door: Door | None = None,
 ) -> Ending:
-    """Train this rank's share of one attempt.
+    """Train this rank's share of one attempt, under a lease from the `door` if there is one.
 
     Raises:
         FencedError: another launch or attempt owns the run.
@@ -68,12 +70,13 @@ def work(
         ExactnessError: the resume would be less exact than the plan needs.
         CorruptError: stored bytes do not match their digests, or no checkpoint verifies.
         StoreUnavailableError: the store stayed away longer than the task holds.
+        Stopped: the budget does not allow another attempt, or a pause is in force.
         RuntimeError: one of these, as a `RankAloneError`, on a rank whose fellows do not end with it.
     """
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, tempfile.TemporaryDirectory(prefix="raykit-code-") as folder:
         inputs = read_inputs(found, task, Path(folder))
-        return _Attempt(task, gang, directive, found, inputs, log).run(notice)
+        return _Attempt(task, gang, directive, found, inputs, log, door).run(notice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,12 @@ class _Attempt:
         store: ObjectStore,
         inputs: Inputs,
         rank_log: RankLog,
+        door: Door | None,
     ) -> None:
         self._rank_log = rank_log
+        self._door = door
+        self._granted: tuple[Grant, float] | None = None
+        """What rank 0 was granted, and when on its monotonic clock."""
         self._task = task
         self._gang = gang
         self._directive = directive
@@ -126,6 +133,9 @@ class _Attempt:
         self._directive.loss_window_s = None if window is None else window * 60.0
         if self._gang.leads:
             self._directive.listen(self._log, stamp, notice)
+            if self._door is not None and self._granted is not None:
+                grant, at = self._granted
+                self._directive.keep(self._door, grant, granted_at=at, hold_s=self._task.hold_s)
         rows = self._rows(stamp) if self._gang.leads else None
         try:
             ending = self._train(decision, stamp, rows)
@@ -150,6 +160,7 @@ class _Attempt:
         start: list[Start] = []
 
         def lead() -> dict[str, Any]:
+            self._ask_the_door()
             entry = self._log.append(lambda entries: self._begin(changed, start), at=time.time())
             assert entry is not None
             chosen = start[-1]
@@ -166,6 +177,21 @@ class _Attempt:
 
         told = self._gang.leader_does(lead)
         return _Decision(told["attempt"], _good(told), told["exactness"], frozenset(told["gates"]))
+
+    def _ask_the_door(self) -> None:
+        """Have this attempt reserved before anything says that it begins.
+
+        Raises:
+            Refused: a person has to act first.
+            Stopped: the budget does not allow it, or a pause is in force.
+        """
+        if self._door is None:
+            return
+        self._log.refresh()
+        require_launch(self._log.state, self._task.launch)
+        ordinal = 1 + sum(attempt.launch == self._task.launch for attempt in self._log.state.attempts)
+        at = time.monotonic()
+        self._granted = (self._door.begin(self._task.launch, ordinal), at)
 
     def _changed_members(self) -> Difference | None:
         """How the data differ from the stored members; the same on every rank.
@@ -226,6 +252,7 @@ class _Attempt:
                 plan=self._task.plan,
                 code=self._task.code,
                 data=self._task.data,
+                lease=None if self._granted is None else self._granted[0].lease,
                 resume=start.receipt,
             )
         )
@@ -243,6 +270,7 @@ class _Attempt:
             code=self._task.code,
             data=self._task.data,
             exactness=decision.exactness,
+            invested=self._invested(),
         )
         saver = Saver(self._store, self._log, stamp, self._gang, bound, rows, hold_s=self._task.hold_s)
         built = self._build(self._inputs.recipe)
@@ -266,6 +294,12 @@ class _Attempt:
             first_batch=lambda: next(self._micro_batches(0, last=1, loader_workers=0)),
         )
         return loop.run()
+
+    def _invested(self) -> Invested | None:
+        if self._granted is None:
+            return None
+        grant, at = self._granted
+        return Invested(before_ms=grant.invested_ms, accelerators=grant.accelerators, since=at)
 
     def _build(self, recipe: Recipe) -> Built:
         return build(self._plan, recipe, self._inputs.params, self._gang)
@@ -393,7 +427,13 @@ class _Attempt:
             require_attempt(state, stamp.launch, stamp.attempt)
             update = ending.update if ending.reason != "failed" else state.recorded()
             return [
-                AttemptEnded(attempt=stamp.attempt, reason=ending.reason, update=update, detail=ending.detail)
+                AttemptEnded(
+                    attempt=stamp.attempt,
+                    reason=ending.reason,
+                    update=update,
+                    detail=ending.detail,
+                    cause=ending.cause,
+                )
             ]
 
         try:
