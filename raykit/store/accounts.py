@@ -1,7 +1,8 @@
 """Which account a piece of work belongs to: a new name does not buy a new ceiling.
 
 Work is related if it has the same experiment, decision or lineage, or the same data and contract. Who comes first
-decides: for each identity one record is created, once, that names the account.
+decides: for each identity one record is created, once, that names the account. The experiment's own record is
+written last: an experiment that has one has claimed all its other identities before.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raykit.errors import ApprovalError, ConflictError, InvalidInput, NotFoundError
-from raykit.ids import digest_of
+from raykit.ids import Digest, digest_of
 from raykit.records import AccountOf, AccountOpened, Unit
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.ledger import Ledger
 
-IDENTITIES = ("experiment", "decision", "lineage", "data")
+IDENTITIES = ("decision", "lineage", "data", "experiment")
+"""In the order in which they are claimed."""
+
+
+def data_identity(data: Digest, contract: Digest) -> Digest:
+    """What work with these split members and this training contract has in common."""
+    return digest_of({"contract": contract, "data": data})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +35,15 @@ class Identity:
     lineage: str | None = None
     """Of the weights that it starts from."""
     data: str | None = None
-    """Of the split members and the training contract, together."""
+    """Of the split members and the training contract, together: `data_identity`."""
 
     def keys(self) -> Mapping[str, str]:
-        """The store's key for each identity."""
-        digests = {
-            "experiment": digest_of(self.experiment),
-            "decision": self.decision,
-            "lineage": self.lineage,
-            "data": self.data,
-        }
+        """The store's key for each identity, in the order in which they are claimed."""
+        digests = (self.decision, self.lineage, self.data, digest_of(self.experiment))
         return {
-            kind: layout.account_of(kind, digest) for kind, digest in digests.items() if digest is not None
+            kind: layout.account_of(kind, digest)
+            for kind, digest in zip(IDENTITIES, digests, strict=True)
+            if digest is not None
         }
 
 
@@ -71,34 +75,23 @@ def choose_account(store: ObjectStore, identity: Identity, named: str | None) ->
     Raises:
         ApprovalError: it is related to an account, and the plan names another, or it is related to several; a person
             has to decide, and none has.
-        CorruptError: a record does not parse.
+        CorruptError: a record or a ledger is damaged.
         StoreUnavailableError: the store did not answer.
     """
     found = related(store, identity)
-    own = found.get("experiment")
-    if own is not None:
-        if named not in (None, own.account):
-            raise ApprovalError(
-                f"{identity.experiment} has spent from account {own.account}, and stays with it",
-                field="budget.account",
-                value=named,
-                rule=own.account,
-                remedy="leave budget.account as it was, or give the plan a new name",
-            )
-        return own.account
-    others = {record.account: (kind, record) for kind, record in reversed(found.items())}
-    account = named or (next(iter(found.values())).account if found else identity.experiment)
-    for other, (kind, record) in others.items():
-        if other != account and not _parted(store, other, identity.experiment, account):
-            raise ApprovalError(
-                f"{identity.experiment} shares its {kind} with {record.experiment}, "
-                f"which belongs to account {other}, not {account}",
-                field="budget.account",
-                value=account,
-                rule="related work is one account: a new name does not buy a new ceiling",
-                remedy=f"leave budget.account out, or, as a person: "
-                f"raykit budget part {identity.experiment} --from {other} --to {account} --reason ...",
-            )
+    own = found.pop("experiment", None)
+    if own is not None and named not in (None, own.account):
+        raise ApprovalError(
+            f"{identity.experiment} has spent from account {own.account}, and stays with it",
+            field="budget.account",
+            value=named,
+            rule=own.account,
+            remedy="leave budget.account as it was",
+        )
+    account = own.account if own is not None else named or _first(found) or identity.experiment
+    for kind, record in found.items():
+        if record.account != account and not _parted(store, record.account, identity.experiment, account):
+            raise _elsewhere(identity.experiment, kind, record, account)
     return account
 
 
@@ -106,6 +99,8 @@ def join_account(
     store: ObjectStore, identity: Identity, named: str | None, *, unit: Unit, by: str, at: float
 ) -> Ledger:
     """The ledger of the account that this work belongs to, opened if there is none.
+
+    After a crash, or an unknown outcome, the same call goes on from what is there.
 
     Raises:
         ApprovalError: as for `choose_account`.
@@ -115,25 +110,15 @@ def join_account(
         UnknownOutcomeError: what was written last is not known.
     """
     account = choose_account(store, identity, named)
-    record = AccountOf(account=account, experiment=identity.experiment).to_bytes()
-    known = related(store, identity)
-    for kind, key in identity.keys().items():
-        if kind not in known:
-            try:
-                store.put_new(key, record)
-            except (
-                ConflictError
-            ):  # somebody related was faster: theirs is the account, or a person has to decide
-                return join_account(store, identity, named, unit=unit, by=by, at=at)
     ledger = Ledger(store, account, by=by)
+    ledger.refresh()
+    _require_unit(ledger, unit)  # before anything is written
+    if not _claim(store, identity, account):
+        # Somebody related was faster: theirs is the account, or a person has to decide.
+        return join_account(store, identity, named, unit=unit, by=by, at=at)
     opened = AccountOpened(account=account, unit=unit, why=f"first used by {identity.experiment}")
     ledger.decide(lambda book: opened if book.opened is None else None, at=at)
-    if ledger.book.unit != unit:
-        raise InvalidInput(
-            f"account {account} is kept in {ledger.book.unit}, and the plan in {unit}",
-            field="budget",
-            rule="one account, one unit",
-        )
+    _require_unit(ledger, unit)
     return ledger
 
 
@@ -167,6 +152,45 @@ def accounts(store: ObjectStore) -> list[str]:
     )
 
 
+def _first(found: Mapping[str, AccountOf]) -> str | None:
+    return next((record.account for record in found.values()), None)
+
+
+def _elsewhere(experiment: str, kind: str, record: AccountOf, account: str) -> ApprovalError:
+    return ApprovalError(
+        f"the {kind} of {experiment} belongs to account {record.account}, where {record.experiment} came first; "
+        f"account {account} cannot pay for it",
+        field="budget.account",
+        value=account,
+        rule="related work is one account: a new name does not buy a new ceiling",
+        remedy=f'budget.account = "{record.account}", or, as a person: '
+        f"raykit budget part {experiment} --from {record.account} --to {account} --reason ...",
+    )
+
+
+def _require_unit(ledger: Ledger, unit: Unit) -> None:
+    if ledger.book.opened is not None and ledger.book.unit != unit:
+        raise InvalidInput(
+            f"account {ledger.account} is kept in {ledger.book.unit}, and the plan in {unit}",
+            field="budget",
+            value=unit,
+            rule=ledger.book.unit,
+        )
+
+
+def _claim(store: ObjectStore, identity: Identity, account: str) -> bool:
+    """Say for each identity that nobody has claimed that its account is this one; False if somebody was faster."""
+    record = AccountOf(account=account, experiment=identity.experiment).to_bytes()
+    known = related(store, identity)
+    try:
+        for kind, key in identity.keys().items():
+            if kind not in known:
+                store.put_new(key, record)
+    except ConflictError:
+        return False
+    return True
+
+
 def _parted(store: ObjectStore, account: str, experiment: str, wanted: str) -> bool:
     ledger = Ledger(store, account, by="reader")
     ledger.refresh()
@@ -186,6 +210,7 @@ __all__ = [
     "account_of",
     "accounts",
     "choose_account",
+    "data_identity",
     "join_account",
     "open_ledger",
     "related",

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from raykit.budget.book import Book, read_book
-from raykit.errors import RaykitError
+from raykit.errors import CorruptError, RaykitError
 from raykit.records import AccountEntry, Record
 from raykit.store import layout
 from raykit.store.base import ObjectStore
-from raykit.store.log import Log
+from raykit.store.log import MAX_ENTRY_BYTES, Log
+
+BATCH_BYTES = MAX_ENTRY_BYTES // 2
+"""A batch of decisions goes on in another entry from here: the last decision of one has the other half to itself."""
 
 Ask = Callable[[Book], Record | Sequence[Record] | None]
 """One decision: reads a book, and gives the events to write, none if there are none, or raises what refuses it."""
@@ -33,12 +36,15 @@ class Ledger(Log[AccountEntry]):
 
     @property
     def book(self) -> Book:
-        """What the entries read so far come to. Inside a decision it is as new as the log itself. Not to be changed."""
+        """What the entries read so far come to. Inside a decision it is as new as the log itself. Not to be changed.
+
+        Raises:
+            CorruptError: an entry speaks of what no entry before it has begun.
+        """
         with self._lock:
             new = self.entries[self._folded :]
             if new:
-                read_book(new, self._book)
-                self._folded += len(new)
+                self._fold(new)
             return self._book
 
     def decide(self, ask: Ask, *, at: float) -> tuple[Record, ...]:
@@ -56,27 +62,55 @@ class Ledger(Log[AccountEntry]):
         return answer
 
     def decide_all(self, asks: Iterable[Ask], *, at: float) -> list[Answer]:
-        """Make many decisions in turn, each on what those before it have led to, and append them as one entry.
+        """Make many decisions in turn, each on what those before it have led to, and append them: as one entry,
+        or as several if they are too long for one.
 
         A refusal is an answer like another: it stops no one else.
 
         Raises:
             CorruptError: the ledger itself is damaged.
-            UnknownOutcomeError: the reply was lost, for all of them.
+            UnknownOutcomeError: a reply was lost. Ask all of them again.
             StoreUnavailableError: the store did not answer.
         """
         waiting = list(asks)
+        answers: list[Answer] = []
+        while len(answers) < len(waiting):
+            answers += self._decide_some(waiting[len(answers) :], at)
+        return answers
+
+    def _decide_some(self, waiting: Sequence[Ask], at: float) -> list[Answer]:
+        """The answers to the first of `waiting`: as many as one entry holds, at least one."""
         answers: list[Answer] = []
 
         def decide(entries: Sequence[AccountEntry]) -> list[Record]:
             answers.clear()
             draft = self.book.draft()
+            events: list[Record] = []
+            size_bytes = 0
             for ask in waiting:
-                answers.append(_answer(draft, ask, at))
-            return [event for answer in answers if isinstance(answer, tuple) for event in answer]
+                answer = _answer(draft, ask, at)
+                answers.append(answer)
+                if isinstance(answer, tuple):
+                    events += answer
+                    size_bytes += sum(len(event.to_bytes()) for event in answer)
+                if size_bytes >= BATCH_BYTES:
+                    break
+            return events
 
         self.append(decide, at=at)
         return answers
+
+    def _fold(self, new: Sequence[AccountEntry]) -> None:
+        try:
+            read_book(new, self._book)
+        except KeyError as missing:
+            self._book, self._folded = Book(), 0  # half folded; the next look finds the same again
+            raise CorruptError(
+                f"the ledger of account {self.account} speaks of {missing} before it begins",
+                rule="every event follows what it is about",
+                remedy="raykit check",
+            ) from missing
+        self._folded += len(new)
 
 
 def _answer(draft: Book, ask: Ask, at: float) -> Answer:
