@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from raykit.budget.amounts import HOUR_MS, affordable_ms, shown, time_cost
 from raykit.budget.book import Allocation
-from raykit.budget.worst import Sizing, wall_used_ms, worst_case
+from raykit.budget.worst import Sizing, attempt_terms, wall_used_ms, worst_case
 from raykit.errors import BudgetError, ReplanError
-from raykit.records import Line, Unit
+from raykit.records import Line, Terms, Unit
 
 TRAIN, CONFIRMATION, RECOVERY, SCRATCH = "train", "confirmation", "recovery", "scratch"
 
@@ -57,7 +57,7 @@ def plan_lines(
 
 
 def guessed_wall_ms(*, ceiling: int, train: Sizing, set_aside: int) -> int:
-    """The wall cap that a ceiling can pay for, where nothing is known of the run: a guess.
+    """How long a ceiling can pay for a run of which nothing is known: a guess.
 
     Raises:
         BudgetError: the ceiling does not even pay for set-up and drain.
@@ -68,17 +68,47 @@ def guessed_wall_ms(*, ceiling: int, train: Sizing, set_aside: int) -> int:
     )
     if time_ms is None:
         return FOREVER_MS
-    wall_ms = time_ms - train.attempts * train.overhead_ms
-    if wall_ms <= 0:
-        least = worst_case(replace(train, wall_ms=0))
+    _require_work(time_ms, train, for_work)
+    return time_ms
+
+
+def next_attempt(allocation: Allocation, train: Sizing) -> Terms:
+    """The terms of the next attempt. Without a wall cap it may use what its line has, and is paused there.
+
+    Raises:
+        BudgetError: what is left does not pay for set-up and drain, or the wall cap is used up.
+    """
+    terms = attempt_terms(train, allocation.past.get(TRAIN, []))
+    if train.capped and terms.wall_ms == 0:
         raise BudgetError(
-            f"the ceiling leaves {shown(for_work)} for the run, and {train.attempts} attempts may cost "
-            f"{shown(least)} for set-up, lost work and drain alone",
-            field="budget",
-            rule="a ceiling that pays for work",
-            remedy="raise the ceiling, or lower run.attempts",
+            f"{allocation.experiment} has used its {train.wall_ms / HOUR_MS:g} h of productive time",
+            field="run.wall_h",
+            rule="counted over all attempts",
+            remedy="raise run.wall_h in the plan, launch it, and replan what it costs",
         )
-    return wall_ms
+    if train.capped or train.rate == 0:
+        return terms
+    left = allocation.remaining(TRAIN)
+    paid_ms = affordable_ms(
+        left - terms.fixed, train.accelerators, train.rate, margin_permille=train.margin_permille
+    )
+    assert paid_ms is not None
+    _require_work(paid_ms, train, left, name=allocation.experiment)
+    return terms.model_copy(update={"time_ms": paid_ms if train.open_ended else min(terms.time_ms, paid_ms)})
+
+
+def _require_work(time_ms: int, train: Sizing, money: int, *, name: str | None = None) -> None:
+    least_ms = train.setup_ms + train.drain_ms
+    if time_ms > least_ms:
+        return
+    of = "the ceiling leaves the run" if name is None else f"line {TRAIN} of {name} has"
+    raise BudgetError(
+        f"{of} {shown(money)}: that pays for {time_ms / 1000:.0f} s, "
+        f"and set-up and drain alone take {least_ms / 1000:.0f} s",
+        field="budget",
+        rule="money that pays for work",
+        remedy="raise the ceiling" if name is None else f"raykit budget replan {name}",
+    )
 
 
 def expected_cost(train: Sizing, expected_ms: int) -> int:
@@ -100,13 +130,17 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
         fixed=0 if past else train.fixed,
     )
     used = allocation.used(TRAIN)
-    wanted = {TRAIN: used + worst_case(left), CONFIRMATION: worst_case(train)}
     kept = {
         name: max(line.planned, allocation.used(name))
         for name, line in allocation.lines.items()
-        if name not in wanted and name != RECOVERY
+        if name not in (TRAIN, CONFIRMATION, RECOVERY)
     }
     idle = sum(amount for name, amount in allocation.spent.items() if name not in allocation.lines)
+    run, again = worst_case(left), worst_case(train)
+    if train.open_ended:
+        free = ceiling - sum(kept.values()) - idle - used - allocation.used(RECOVERY)
+        run = again = max(0, free) * (1000 - KEPT_PERMILLE) // 2000
+    wanted = {TRAIN: used + run, CONFIRMATION: again}
     needed = sum(wanted.values()) + sum(kept.values()) + idle + allocation.used(RECOVERY)
     if needed > ceiling:
         name, all_in_all = allocation.experiment, shown(needed, unit)

@@ -40,6 +40,8 @@ class Sizing:
     fixed: int = 0
     proven: bool = True
     """A resume continues from the last commit."""
+    capped: bool = True
+    """The plan caps its wall time. Without a cap of its own, a run may use what its line has, and is paused there."""
     uncertain: bool = False
     """The times are guesses: no run of this contract has been measured."""
 
@@ -48,9 +50,16 @@ class Sizing:
         """What each attempt adds to the work."""
         return self.setup_ms + self.window_ms + self.drain_ms
 
+    @property
+    def open_ended(self) -> bool:
+        """Neither capped nor measured: only the money itself says how long it may go on."""
+        return self.uncertain and not self.capped
+
 
 def worst_ms(sizing: Sizing) -> int:
     """The longest time that the accelerators may be held, over all attempts."""
+    if sizing.open_ended:
+        return sizing.wall_ms  # all of it: nothing but the money bounds how it is used
     if sizing.proven:
         return sizing.wall_ms + sizing.attempts * sizing.overhead_ms
     return sizing.attempts * (sizing.setup_ms + sizing.wall_ms + sizing.drain_ms)
@@ -93,7 +102,7 @@ def attempt_terms(sizing: Sizing, past: Sequence[Past]) -> Terms:
         source=sizing.source,
         margin_permille=sizing.margin_permille,
         time_ms=left_ms + sizing.overhead_ms,
-        wall_ms=left_ms,
+        wall_ms=left_ms if sizing.capped else None,
         drain_ms=sizing.drain_ms,
         fixed=0 if past else sizing.fixed,
         uncertain=sizing.uncertain,

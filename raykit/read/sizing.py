@@ -20,9 +20,9 @@ from raykit.records import MICRO, AttemptStarted, Commit, Launched, Row, RunEntr
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 
-GUESSED_SETUP_MS = 60_000
+GUESSED_SETUP_MS = 30_000
 GUESSED_WINDOW_MS = 60_000
-GUESSED_DRAIN_MS = 30_000
+GUESSED_DRAIN_MS = 15_000
 LEAST_DRAIN_MS = 5_000
 """What ends beside the save: the gang, and the launch's last words."""
 
@@ -60,6 +60,8 @@ def sizing_of(store: ObjectStore, plan: Plan, *, book: Book | None, run: str = "
     if run_plan.loss_window_min is not None:
         window_ms = int(run_plan.loss_window_min * 60_000)
     rate, source = rate_of(plan, book)
+    known = None if book is None else book.allocations.get(plan.name)
+    ceiling = ceiling_of(plan) if known is None else known.ceiling
     sizing = Sizing(
         accelerators=accelerators_of(plan),
         rate=rate,
@@ -70,9 +72,10 @@ def sizing_of(store: ObjectStore, plan: Plan, *, book: Book | None, run: str = "
         setup_ms=setup_ms,
         window_ms=window_ms,
         drain_ms=drain_ms,
+        capped=run_plan.wall_h is not None,
         uncertain=found is None,
     )
-    return replace(sizing, wall_ms=_wall_ms(plan, sizing, found))
+    return replace(sizing, wall_ms=_wall_ms(plan, sizing, found, ceiling))
 
 
 def expected_wall_ms(plan: Plan, found: Measured | None) -> int | None:
@@ -80,7 +83,7 @@ def expected_wall_ms(plan: Plan, found: Measured | None) -> int | None:
     return None if found is None else int(plan.run.updates * found.update_ms)
 
 
-def _wall_ms(plan: Plan, sizing: Sizing, found: Measured | None) -> int:
+def _wall_ms(plan: Plan, sizing: Sizing, found: Measured | None, ceiling: int) -> int:
     if plan.run.wall_h is not None:
         return int(plan.run.wall_h * HOUR_MS)
     if sizing.rate == 0 or plan.budget is None:
@@ -88,7 +91,7 @@ def _wall_ms(plan: Plan, sizing: Sizing, found: Measured | None) -> int:
     expected_ms = expected_wall_ms(plan, found)
     if expected_ms is not None:
         return expected_ms * (100 + HEADROOM_PERCENT) // 100
-    return guessed_wall_ms(ceiling=ceiling_of(plan), train=sizing, set_aside=set_aside(plan))
+    return guessed_wall_ms(ceiling=ceiling, train=sizing, set_aside=set_aside(plan))
 
 
 # --- what a plan says of money ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ stops while the drain still fits, whether or not anyone can be asked.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +34,8 @@ BEAT_S = 2.0
 QUIET_S = 10.0
 """So long after its last answer the door counts as silent."""
 HOLD_POLL_S = 0.05
+LEAST_DRAIN_S = 5.0
+"""What ends beside the last save: the gang, and what its launch still has to say."""
 
 
 class Directive:
@@ -52,8 +55,13 @@ class Directive:
         """When the door last answered; None if nobody has to be asked."""
         self._silence = ""
         self._hold_s = 0.0
-        self._paid_until: float | None = None
-        self._wall_s: float | None = None
+        self._lease_end = math.inf
+        self._drain_s = 0.0
+        self._wall_s = math.inf
+        self._work_end = math.inf
+        self._asked_at: float | None = None
+        self._update_s = 0.0
+        """How long an update takes: the longest of late, forgotten slowly."""
 
     def stop(self, why: str, reason: EndReason = "paused", cause: Cause | None = None) -> None:
         """Commit after the update in hand, then end. Safe to call from a signal handler."""
@@ -65,11 +73,13 @@ class Directive:
         """A save has begun: the loss window starts anew."""
         self._saved_at = time.monotonic()
 
+    def save_took(self, seconds: float) -> None:
+        """A save is durable after so long: what the drain was guessed to take is measured now."""
+        self._drain_s = LEAST_DRAIN_S + 2 * seconds
+
     def working(self) -> None:
         """Productive time begins: set-up and gates are over."""
-        if self._wall_s is not None:
-            end = time.monotonic() + self._wall_s
-            self._paid_until = end if self._paid_until is None else min(end, self._paid_until)
+        self._work_end = time.monotonic() + self._wall_s
 
     def ask(self) -> Asked:
         """What this rank wants after the update in hand. Holds while the door is silent.
@@ -84,8 +94,14 @@ class Directive:
         if self._answered_at is not None and now - self._answered_at > QUIET_S:
             self._hold()
             now = time.monotonic()
-        if self._paid_until is not None and now >= self._paid_until:
-            self.stop("what was reserved for this attempt is at its end", cause="ceiling")
+        elif self._asked_at is not None:
+            self._update_s = max(now - self._asked_at, self._update_s * 0.9)
+        self._asked_at = now
+        after = now + self._update_s
+        if after > self._lease_end - self._drain_s:
+            self.stop("what is reserved for this attempt is at its end", cause="ceiling")
+        elif after > self._work_end:
+            self.stop("the plan's cap on productive time is reached", cause="ceiling")
         save = self.loss_window_s is not None and now - self._saved_at > self.loss_window_s
         return Asked(stop=self.why is not None, save=save)
 
@@ -138,8 +154,9 @@ class Directive:
     def keep(self, door: Door, grant: Grant, *, granted_at: float, hold_s: float) -> None:
         """Keep within a grant that was answered at `granted_at` on the monotonic clock, and its lease alive."""
         self._hold_s = hold_s
-        self._paid_until = granted_at + (grant.left_ms - grant.drain_ms) / 1000
-        self._wall_s = None if grant.wall_ms is None else grant.wall_ms / 1000
+        self._lease_end = granted_at + grant.left_ms / 1000
+        self._drain_s = grant.drain_ms / 1000
+        self._wall_s = math.inf if grant.wall_ms is None else grant.wall_ms / 1000
         self._answered_at = time.monotonic()
 
         def work() -> None:

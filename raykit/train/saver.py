@@ -61,7 +61,10 @@ class _Spent(NamedTuple):
 
 
 class Saver:
-    """Saves one attempt's checkpoints. On every rank; `rows` and the log's events only on rank 0."""
+    """Saves one attempt's checkpoints. On every rank; `rows` and the log's events only on rank 0.
+
+    `took` is told how many seconds each commit took until it was durable.
+    """
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class Saver:
         rows: Rows | None,
         *,
         hold_s: float,
+        took: Callable[[float], None] = lambda seconds: None,
         timeout_s: float = 1800.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -83,6 +87,7 @@ class Saver:
         self._bound = bound
         self._rows = rows
         self._hold_s = hold_s
+        self._took = took
         self._timeout_s = timeout_s
         self._clock = clock
         self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
@@ -191,6 +196,7 @@ class Saver:
         )
         self._log.append(lambda entries: self._once(entries, commit), at=self._clock())
         self.committed = slot.update
+        self._took(commit.save_s)
 
     def _waiting(self, start: float) -> Callable[[], bool]:
         def wait() -> bool:

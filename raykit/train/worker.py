@@ -272,7 +272,16 @@ class _Attempt:
             exactness=decision.exactness,
             invested=self._invested(),
         )
-        saver = Saver(self._store, self._log, stamp, self._gang, bound, rows, hold_s=self._task.hold_s)
+        saver = Saver(
+            self._store,
+            self._log,
+            stamp,
+            self._gang,
+            bound,
+            rows,
+            hold_s=self._task.hold_s,
+            took=self._directive.save_took,
+        )
         built = self._build(self._inputs.recipe)
         if decision.good is None:
             self._begin_fresh(decision, built)
