@@ -78,8 +78,11 @@ def choose_account(store: ObjectStore, identity: Identity, named: str | None) ->
         CorruptError: a record or a ledger is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    found = related(store, identity)
-    own = found.pop("experiment", None)
+    return _choose(store, identity, named, related(store, identity))
+
+
+def _choose(store: ObjectStore, identity: Identity, named: str | None, found: Mapping[str, AccountOf]) -> str:
+    own = found.get("experiment")
     if own is not None and named not in (None, own.account):
         raise ApprovalError(
             f"{identity.experiment} has spent from account {own.account}, and stays with it",
@@ -109,11 +112,12 @@ def join_account(
         StoreUnavailableError: the store did not answer.
         UnknownOutcomeError: what was written last is not known.
     """
-    account = choose_account(store, identity, named)
+    found = related(store, identity)
+    account = _choose(store, identity, named, found)
     ledger = Ledger(store, account, by=by)
     ledger.refresh()
     _require_unit(ledger, unit)  # before anything is written
-    if not _claim(store, identity, account):
+    if not _claim(store, identity, account, found):
         # Somebody related was faster: theirs is the account, or a person has to decide.
         return join_account(store, identity, named, unit=unit, by=by, at=at)
     opened = AccountOpened(account=account, unit=unit, why=f"first used by {identity.experiment}")
@@ -178,13 +182,15 @@ def _require_unit(ledger: Ledger, unit: Unit) -> None:
         )
 
 
-def _claim(store: ObjectStore, identity: Identity, account: str) -> bool:
-    """Say for each identity that nobody has claimed that its account is this one; False if somebody was faster."""
+def _claim(store: ObjectStore, identity: Identity, account: str, found: Mapping[str, AccountOf]) -> bool:
+    """Say of all identities but those `found` that their account is this one; False if somebody was faster.
+
+    `found` is what the choice was made by: to look again here would pass over what has been claimed since.
+    """
     record = AccountOf(account=account, experiment=identity.experiment).to_bytes()
-    known = related(store, identity)
     try:
         for kind, key in identity.keys().items():
-            if kind not in known:
+            if kind not in found:
                 store.put_new(key, record)
     except ConflictError:
         return False
