@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from raykit.budget.amounts import time_cost
 from raykit.budget.worst import Past
@@ -42,7 +43,7 @@ RESERVES: frozenset[Purpose] = frozenset({"confirmation", "recovery"})
 """Purposes that are kept for later: what other work overruns is taken from nothing else."""
 
 IDLE = "idle"
-"""The line on which machines are charged while nobody works on them. No plan sets anything aside for it."""
+"""The line on which machines are charged while nobody works on them: overhead that no plan sets anything aside for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,13 @@ class Lease:
     @property
     def open(self) -> bool:
         return self.cost is None
+
+
+class Share(NamedTuple):
+    """What is set aside for one purpose, and what of it is settled or reserved."""
+
+    planned: int
+    used: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,51 +116,40 @@ class Allocation:
         """Settled and reserved, over all lines."""
         return self.actual + sum(self.reserved.values())
 
+    def by_purpose(self) -> dict[Purpose, Share]:
+        """What is set aside for each purpose, and what of it is used."""
+        shares: dict[Purpose, Share] = {}
+        for name in self.lines.keys() | self.spent.keys() | self.reserved.keys():
+            line = self.lines.get(name)
+            purpose: Purpose = "overhead" if line is None else line.purpose
+            share = shares.get(purpose, Share(0, 0))
+            planned = share.planned + (0 if line is None else line.planned)
+            shares[purpose] = Share(planned, share.used + self.used(name))
+        return shares
+
     def remaining(self, line: str) -> int:
-        """What a line can still pay. An overrun by a line of its purpose counts against it."""
+        """What a line can still pay: what it has left, and no more than its purpose has left."""
         given = self.lines.get(line)
         if given is None:
             return 0
-        same = [name for name, other in self.lines.items() if other.purpose == given.purpose]
-        over = sum(max(0, self.used(name) - self.lines[name].planned) for name in same if name != line)
-        return given.planned - self.used(line) - over
+        share = self.by_purpose()[given.purpose]
+        return min(given.planned - self.used(line), share.planned - share.used)
 
     def overrun(self) -> int:
         """By how much purposes are past what was set aside for them: what eats into the reserves."""
-        planned: dict[str, int] = {}
-        used: dict[str, int] = {}
-        for name in self.lines.keys() | self.spent.keys() | self.reserved.keys():
-            line = self.lines.get(name)
-            purpose = line.purpose if line is not None else name
-            planned[purpose] = planned.get(purpose, 0) + (line.planned if line is not None else 0)
-            used[purpose] = used.get(purpose, 0) + self.used(name)
-        return sum(max(0, amount - planned[purpose]) for purpose, amount in used.items())
+        return sum(max(0, share.used - share.planned) for share in self.by_purpose().values())
 
     @property
     def needs_replan(self) -> bool:
         return self.overrun() > 0
 
     def reserve_left(self) -> int:
-        """What is left for confirmation and recovery once everything else is paid as planned or as it came."""
+        """What is left for confirmation and recovery once everything else is paid as planned, or as it came."""
         taken = sum(
-            max(line.planned, self.used(name))
-            for name, line in self._pooled().items()
-            if line.purpose not in RESERVES
+            share.used if purpose in RESERVES else max(share.planned, share.used)
+            for purpose, share in self.by_purpose().items()
         )
-        return self.ceiling - taken - self.used(IDLE)
-
-    def _pooled(self) -> dict[str, Line]:
-        """Lines with those of one purpose as one, under the name of the first."""
-        pooled: dict[str, Line] = {}
-        for line in self.lines.values():
-            first = next((name for name, other in pooled.items() if other.purpose == line.purpose), None)
-            if first is None:
-                pooled[line.line] = line.model_copy(update={"arms": None})
-            else:
-                pooled[first] = pooled[first].model_copy(
-                    update={"planned": pooled[first].planned + line.planned}
-                )
-        return pooled
+        return max(0, self.ceiling - taken)
 
 
 class Book:
@@ -166,7 +163,7 @@ class Book:
         """By experiment and projection: the newest approval of a plan."""
         self.parted: dict[tuple[str, str], Parted] = {}
         self.rates: dict[str, Rated] = {}
-        self.allocations: dict[str, Allocation] = {}
+        self.allocations: MutableMapping[str, Allocation] = {}
         self.leases: MutableMapping[str, Lease] = {}
         self.held: dict[tuple[str, str], tuple[Held, float]] = {}
         self.settled = 0
@@ -190,11 +187,11 @@ class Book:
         )
 
     def draft(self) -> Book:
-        """A copy to try decisions in: the book itself does not change with it."""
+        """A copy to try decisions in: the book itself does not change with it. What is large is copied on change."""
         draft = Book()
         draft.__dict__.update(self.__dict__)
         draft.leases = ChainMap({}, self.leases)
-        draft.allocations = {name: allocation.copy() for name, allocation in self.allocations.items()}
+        draft.allocations = ChainMap({}, self.allocations)
         draft.approvals, draft.parted = dict(self.approvals), dict(self.parted)
         draft.rates, draft.held = dict(self.rates), dict(self.held)
         return draft
@@ -210,8 +207,24 @@ class Book:
     # --- events ---------------------------------------------------------------------------------------------
 
     def apply(self, event: Record, at: float) -> None:
-        """Take one event of the log, written at `at`. Facts are taken as they are; nothing is refused here."""
-        match event:
+        """Take one event of the log, written at `at`. Facts are taken as they are; nothing is refused here.
+
+        Raises:
+            KeyError: it is about a lease or an experiment that no event before it has begun.
+        """
+        match event:  # what is frequent comes first
+            case Reserved():
+                self._take(Lease(reserved=event, at=at, worst=event.worst, time_ms=event.terms.time_ms))
+            case Settled():
+                self._settle(event)
+            case Accrued():
+                lease = self.leases[event.lease]
+                self._take(replace(lease, worst=event.worst, time_ms=event.time_ms, accrued=event.cost))
+            case Voided():
+                lease = self.leases[event.lease]
+                self._take(replace(lease, cost=0, held_ms=0, reason="never started", void=True))
+            case Corrected():
+                self._take(replace(self.leases[event.lease], cost=event.cost))
             case AccountOpened():
                 self.opened = self.opened or event
             case Parted():
@@ -219,7 +232,7 @@ class Book:
             case Planned():
                 self._plan(event)
             case Replanned():
-                allocation = self.allocations[event.experiment]
+                allocation = self._changing(event.experiment)
                 allocation.ceiling, allocation.lines = event.ceiling, {x.line: x for x in event.lines}
                 allocation.rates = {**allocation.rates, **event.rates}
                 allocation.replans += 1
@@ -230,27 +243,22 @@ class Book:
                 self.figure = max(self.figure or 0, event.covers)
             case Rated():
                 self.rates[event.pool] = event
-            case Reserved():
-                self._take(Lease(reserved=event, at=at, worst=event.worst, time_ms=event.terms.time_ms))
-            case Accrued():
-                lease = self.leases[event.lease]
-                self._take(replace(lease, worst=event.worst, time_ms=event.time_ms, accrued=event.cost))
-            case Settled():
-                self._end(event)
-            case Voided():
-                lease = self.leases[event.lease]
-                self._take(replace(lease, cost=0, held_ms=0, reason="never started", void=True))
-            case Corrected():
-                self._take(replace(self.leases[event.lease], cost=event.cost))
             case Held():
-                self.held[event.experiment, event.pool] = (event, at)
+                self.held.setdefault((event.experiment, event.pool), (event, at))
             case Freed():
                 self.held.pop((event.experiment, event.pool), None)
-                spent = self.allocations[event.experiment].spent
+                spent = self._changing(event.experiment).spent
                 spent[IDLE] = spent.get(IDLE, 0) + event.cost
                 self.settled += event.cost
             case Closed():
-                self.allocations[event.experiment].closed = True
+                self._changing(event.experiment).closed = True
+
+    def _changing(self, experiment: str) -> Allocation:
+        """The allocation of an experiment, for a change; in a draft, its own copy."""
+        held = self.allocations
+        if isinstance(held, ChainMap) and experiment not in held.maps[0]:
+            held[experiment] = held[experiment].copy()
+        return held[experiment]
 
     def _plan(self, event: Planned) -> None:
         lines = {line.line: line for line in event.lines}
@@ -262,28 +270,30 @@ class Book:
             margin_permille=event.margin_permille,
         )
 
-    def _end(self, event: Settled) -> None:
+    def _settle(self, event: Settled) -> None:
         lease = self.leases[event.lease]
-        past = self.allocations[lease.reserved.experiment].past.setdefault(lease.reserved.line, [])
+        past = self._changing(lease.reserved.experiment).past.setdefault(lease.reserved.line, [])
         past.append(Past(held_ms=event.time_ms, wall_ms=event.wall_ms))
         self._take(replace(lease, cost=event.cost, held_ms=event.time_ms, reason=event.reason))
 
     def _take(self, lease: Lease) -> None:
         """Put a lease in the place of what it was, totals included."""
         name = lease.reserved.lease
+        allocation = self._changing(lease.reserved.experiment)
         was = self.leases.get(name)
-        allocation = self.allocations[lease.reserved.experiment]
-        line = lease.reserved.line
-        for sign, each in ((-1, was), (1, lease)):
-            if each is None:
-                continue
-            totals = allocation.reserved if each.open else allocation.spent
-            totals[line] = totals.get(line, 0) + sign * each.charged
-            if each.open:
-                self.reserved += sign * each.charged
-            else:
-                self.settled += sign * each.charged
+        if was is not None:
+            self._count(allocation, was, -was.charged)
+        self._count(allocation, lease, lease.charged)
         self.leases[name] = lease
+
+    def _count(self, allocation: Allocation, lease: Lease, amount: int) -> None:
+        line = lease.reserved.line
+        totals = allocation.reserved if lease.open else allocation.spent
+        totals[line] = totals.get(line, 0) + amount
+        if lease.open:
+            self.reserved += amount
+        else:
+            self.settled += amount
 
 
 def read_book(entries: Iterable[AccountEntry], onto: Book | None = None) -> Book:
