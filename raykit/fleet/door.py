@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from raykit.budget.acts import allocation_of
 from raykit.budget.admit import Request, Standing, admit, settle_at_most
-from raykit.budget.book import Book, Lease
-from raykit.budget.lines import TRAIN
-from raykit.budget.worst import Sizing, attempt_terms
+from raykit.budget.book import Allocation, Book, Lease
+from raykit.budget.lines import TRAIN, next_attempt
+from raykit.budget.worst import Sizing
 from raykit.errors import CancelledError, LeaseLostError
 from raykit.pauses import Acts, Role, in_force, scopes_of
-from raykit.records import Record, Reserved, Settled
+from raykit.records import Record, Reserved, Settled, Terms
 from raykit.store.base import ObjectStore
 from raykit.store.ledger import Ask, Ledger
 from raykit.store.people import People
@@ -60,19 +61,23 @@ def begin(attempts: Attempts, launch: str, ordinal: int, *, acts: Acts, now: flo
         trial = book.draft()
         for event in ended:
             trial.apply(event, now)
-        allocation = trial.allocations.get(attempts.experiment)
-        past = allocation.past.get(TRAIN, []) if allocation is not None else []
+        allocation = allocation_of(trial, attempts.experiment)
         request = Request(
             lease=lease,
             experiment=attempts.experiment,
             line=TRAIN,
-            terms=attempt_terms(attempts.sizing, past),
+            terms=_terms(trial, allocation, lease, attempts.sizing),
             projection=attempts.projection,
         )
         reserved = reserve(trial, request, role="train", acts=acts, failed=attempts.failed, now=now)
         return [*ended, *([reserved] if reserved is not None else [])]
 
     return ask
+
+
+def _terms(book: Book, allocation: Allocation, lease: str, sizing: Sizing) -> Terms:
+    known = book.leases.get(lease)
+    return next_attempt(allocation, sizing) if known is None else known.reserved.terms
 
 
 def reserve(
@@ -151,7 +156,7 @@ def grant_of(book: Book, lease: str, *, now: float) -> Grant:
         wall_ms=held.reserved.terms.wall_ms,
         drain_ms=held.reserved.terms.drain_ms,
         accelerators=held.reserved.terms.accelerators,
-        invested_ms=_invested_ms(book, held),
+        invested_ms=_invested_ms(book, held) + passed_ms * held.reserved.terms.accelerators,
     )
 
 

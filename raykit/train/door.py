@@ -22,7 +22,7 @@ class Grant:
     """The part of it in which work ends and is made durable."""
     accelerators: int
     invested_ms: int
-    """Accelerator-milliseconds that this experiment's training has held in attempts that ended before this one."""
+    """Accelerator-milliseconds that this experiment's training has held until now, over all attempts."""
 
 
 class Door(Protocol):
