@@ -134,7 +134,12 @@ def projection(plan: Plan, *, ceiling: int) -> Digest:
 
 def decision_digest(plan: Plan) -> Digest:
     """The decision that a plan is for, whatever its spaces and capitals."""
-    return digest_of(" ".join(plan.decision.lower().split()))
+    return digest_of_decision(plan.decision)
+
+
+def digest_of_decision(text: str) -> Digest:
+    """The decision that is written as `text`."""
+    return digest_of(" ".join(text.lower().split()))
 
 
 # --- what this version does not do --------------------------------------------------------------------------
