@@ -11,15 +11,29 @@ Needs neither ray nor torch, writes nothing, and works while the runs go on.
 
 from __future__ import annotations
 
+from raykit.read.money import AccountMoney, Money
 from raykit.read.root import Root, open
 from raykit.read.rows import RowTable
-from raykit.read.view import AttemptView, CommitView, Development, Health, RunView, State
+from raykit.read.view import (
+    AttemptView,
+    CommitView,
+    Development,
+    FleetView,
+    Health,
+    PauseView,
+    RunView,
+    State,
+)
 
 __all__ = [
+    "AccountMoney",
     "AttemptView",
     "CommitView",
     "Development",
+    "FleetView",
     "Health",
+    "Money",
+    "PauseView",
     "Root",
     "RowTable",
     "RunView",

@@ -5,17 +5,30 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import safe_name
+from raykit.pauses import fold_acts
 from raykit.plan import Lock
+from raykit.read.money import AccountMoney, Ledgers, Money, Progress, account_money, money_of
 from raykit.read.rows import RowTable
-from raykit.read.view import Figures, RunView, selection, view_run
-from raykit.records import Commit, EvaluationRow, MonitorRow, Row, RunRecord, Series
+from raykit.read.view import Figures, RunView, fleet_of, selection, view_run
+from raykit.records import (
+    Commit,
+    EvaluationRow,
+    ExperimentEntry,
+    FleetEntry,
+    MonitorRow,
+    Row,
+    RunRecord,
+    Series,
+)
 from raykit.store import layout, open_store
+from raykit.store.accounts import accounts as account_names
 from raykit.store.base import ObjectStore
-from raykit.store.log import RunLog
+from raykit.store.log import Log, RunLog
 from raykit.store.place import alive
 
 AnyTable = RowTable[Row] | RowTable[EvaluationRow] | RowTable[MonitorRow]
@@ -28,6 +41,24 @@ def open(root: str | ObjectStore, *, clock: Callable[[], float] = time.time) -> 
         UnusableRootError: `root` is neither a path nor an S3 URL.
     """
     return Root(open_store(root) if isinstance(root, str) else root, clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """What several runs have in common, read once for all of them."""
+
+    ledgers: Ledgers
+    fleet: Log[FleetEntry]
+
+
+def _progress(view: RunView) -> Progress:
+    return Progress(
+        launch=view.launch,
+        complete=view.state == "completed",
+        update=view.update,
+        updates=view.updates,
+        update_s=view.figures.update_s,
+    )
 
 
 class Root:
@@ -59,7 +90,8 @@ class Root:
         names = self._run_names(experiment)
         if experiment is not None and not names:
             raise self._unknown(experiment)
-        return [self._view_or_corrupt(*name) for name in names]
+        around = self._around()
+        return [self._view_or_corrupt(*name, around) for name in names]
 
     def run(self, name: str) -> RunView:
         """One run, by `experiment/run`, or by `experiment` where it has only one.
@@ -70,7 +102,43 @@ class Root:
             CorruptError: its log or its history cannot be read.
             StoreUnavailableError: the store did not answer.
         """
-        return self._view(*self.resolve(name))
+        return self._view(*self.resolve(name), self._around())
+
+    def money(self, name: str) -> Money:
+        """What an experiment may cost, has cost and is going to cost.
+
+        Raises:
+            NotFoundError: it has no budget here.
+            CorruptError: its ledger, its log or its history is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        around = self._around()
+        found = [run for _, run in self._run_names(safe_name(name))]
+        progress = _progress(self._seen(name, found[0])) if len(found) == 1 else Progress()
+        money = money_of(self.store, name, self._clock(), progress=progress, ledgers=around.ledgers)
+        if money is None:
+            raise NotFoundError(
+                f"{name} has no budget in {self.store.url}",
+                field="NAME",
+                value=name,
+                rule="an experiment that was launched, or an account: raykit budget show lists them",
+            )
+        return money
+
+    def accounts(self) -> list[AccountMoney]:
+        """Every account, with the money of its experiments.
+
+        Raises:
+            CorruptError: a ledger, a log or a history is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        ledgers = Ledgers(self.store)
+        return [self._account(ledgers, name) for name in account_names(self.store)]
+
+    def _account(self, ledgers: Ledgers, account: str) -> AccountMoney:
+        ledger, now = ledgers.named(account), self._clock()
+        found = [self.money(name) for name in sorted(ledger.book.allocations)]
+        return account_money(ledger, found, now)
 
     @overload
     def history(self, run: str | RunView, series: Literal["train"] = "train") -> RowTable[Row]: ...
@@ -176,7 +244,37 @@ class Root:
         log.refresh()
         return log
 
-    def _view(self, experiment: str, run: str) -> RunView:
+    def _around(self) -> _Around:
+        fleet = Log(self.store, layout.fleet_log(), FleetEntry, by="reader")
+        return _Around(ledgers=Ledgers(self.store), fleet=fleet)
+
+    def _view(self, experiment: str, run: str, around: _Around) -> RunView:
+        """A run with what people want of it, and its money. If those are damaged the run itself is still seen."""
+        seen = self._seen(experiment, run)
+        try:
+            return self._with_people(seen, around)
+        except CorruptError as error:
+            broken = replace(seen.figures, health="corrupt", health_detail=error.message)
+            return replace(seen, figures=broken)
+
+    def _with_people(self, seen: RunView, around: _Around) -> RunView:
+        now, name = self._clock(), seen.experiment
+        own = Log(self.store, layout.experiment_log(name), ExperimentEntry, by="reader").refresh()
+        around.fleet.refresh()
+        entries: list[ExperimentEntry | FleetEntry] = [*own, *around.fleet.entries]
+        acts = fold_acts(entries)
+        money = money_of(
+            self.store,
+            name,
+            now,
+            progress=_progress(seen),
+            locked=acts.locked[-1] if acts.locked else None,
+            ledgers=around.ledgers,
+        )
+        return replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
+
+    def _seen(self, experiment: str, run: str) -> RunView:
+        """A run as its own log has it."""
         log = self._log(experiment, run)
         found = log.state
         owner = found.launched if found.released is None else None
@@ -193,9 +291,9 @@ class Root:
             alive=alive(owner.place) if owner else None,
         )
 
-    def _view_or_corrupt(self, experiment: str, run: str) -> RunView:
+    def _view_or_corrupt(self, experiment: str, run: str, around: _Around) -> RunView:
         try:
-            return self._view(experiment, run)
+            return self._view(experiment, run, around)
         except CorruptError as error:
             broken = Figures(health="corrupt", health_detail=error.message)
             return RunView(

@@ -6,21 +6,28 @@ Pure, but for the last rows that health and ratio are read from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from raykit.errors import CorruptError
+from raykit.pauses import OVERDUE_S, Acts, FleetState, InForce, in_force, scopes_of
 from raykit.plan import Lock
+from raykit.read.money import Money
 from raykit.read.rows import RowTable
 from raykit.reconcile import RunState
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
+    Cancelled,
     Commit,
     EvaluationRow,
+    ExperimentEntry,
+    FleetEntry,
     GateResult,
     MonitorRow,
+    Paused,
     Place,
+    Resumed,
     ResumeReceipt,
     Row,
     RunEntry,
@@ -86,6 +93,47 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseView:
+    """One pause that concerned a run, from the request to its end."""
+
+    pause: Paused
+    at: float
+    resumed: Resumed | None = None
+    resumed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """What people want of a run, and whether it is that far."""
+
+    state: FleetState | None = None
+    """None if nothing runs, and nothing keeps it from running."""
+    pause: InForce | None = None
+    """The pause in force, the narrowest first."""
+    cancelled: Cancelled | None = None
+    pauses: Sequence[PauseView] = ()
+    """All pauses so far, oldest first."""
+
+    def plain(self) -> dict[str, Any]:
+        """The view as JSON values."""
+        return {
+            "state": self.state,
+            "pause": self.pause and {**self.pause.pause.plain(), "at": self.pause.at},
+            "cancelled": self.cancelled and self.cancelled.plain(),
+            "pauses": [
+                {
+                    **past.pause.plain(),
+                    "at": past.at,
+                    "resumed_at": past.resumed_at,
+                    "resumed_by": past.resumed and past.resumed.person,
+                    "cleared": past.resumed and past.resumed.cleared,
+                }
+                for past in self.pauses
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """One run at one moment."""
 
@@ -96,6 +144,10 @@ class RunView:
     """Why it is in that state, where somebody has said so."""
     holder: Place | None = None
     """The process that has the run, while one has it."""
+    launch: str | None = None
+    """Its launch."""
+    workers: int = 0
+    """The ranks of the newest attempt."""
     update: int = 0
     """The last update whose row is durable."""
     updates: int | None = None
@@ -110,6 +162,9 @@ class RunView:
     """Updates that were recorded and later superseded."""
     lock: Lock | None = None
     """The lock of the plan that it runs, or is to run."""
+    fleet: FleetView = field(default_factory=FleetView)
+    money: Money | None = None
+    """None if it has no budget yet."""
 
     @property
     def id(self) -> str:
@@ -161,6 +216,8 @@ class RunView:
             "gates": [gate.plain() for gate in self.gates],
             "superseded": self.superseded,
             "plan": self.lock and self.lock.digest,
+            "fleet": self.fleet.plain(),
+            "money": self.money and self.money.plain(),
         }
 
 
@@ -204,6 +261,8 @@ def view_run(
         state=state,
         detail=_detail(found),
         holder=found.launched.place if found.launched and state in LIVE else None,
+        launch=found.launched.launch if found.launched and state in LIVE else None,
+        workers=found.attempt.world_size if found.attempt else 0,
         update=found.recorded(),
         updates=lock.updates if lock else None,
         figures=_figures(store, found, entries, lock, quiet_s=_quiet_s(found, entries, state, now)),
@@ -266,6 +325,59 @@ def _commits(entries: Sequence[RunEntry], found: RunState) -> tuple[CommitView, 
         for event in entry.events
         if isinstance(event, Commit)
     )
+
+
+# --- what people want of it ---------------------------------------------------------------------------------
+
+
+def fleet_of(
+    view: RunView, acts: Acts, entries: Sequence[ExperimentEntry | FleetEntry], now: float
+) -> FleetView:
+    """What people want of a run: `acts` is what all `entries` of its experiment and of the fleet come to."""
+    scopes = scopes_of(view.experiment, "train", view.lock.contract if view.lock else None)
+    pause = in_force(acts, scopes)
+    return FleetView(
+        state=_fleet_state(view, acts, pause, now),
+        pause=pause,
+        cancelled=acts.cancelled,
+        pauses=tuple(_pauses(entries, scopes)),
+    )
+
+
+def patience_s(view: RunView) -> float:
+    """How long after a pause a run that has not reached its boundary is overdue."""
+    return max(OVERDUE_S, QUIET_UPDATES * (view.figures.update_s or 0.0))
+
+
+def _fleet_state(view: RunView, acts: Acts, pause: InForce | None, now: float) -> FleetState | None:
+    if view.state in ("completed", "corrupt"):
+        return None
+    if pause is None:
+        return "resuming" if _resuming(view, acts) else "running" if view.state in LIVE else None
+    if view.state not in LIVE:
+        return "paused"
+    return "overdue" if now - pause.at > patience_s(view) else "pausing"
+
+
+def _resuming(view: RunView, acts: Acts) -> bool:
+    """Has a launch taken the run again after a resume, and does nothing train yet?"""
+    if view.state != "starting" or acts.resumed_at is None or not view.attempts:
+        return False
+    return acts.resumed_at > view.attempts[-1].started_at
+
+
+def _pauses(entries: Sequence[ExperimentEntry | FleetEntry], scopes: Sequence[str]) -> Sequence[PauseView]:
+    past: list[PauseView] = []
+    open_: dict[str, int] = {}
+    for entry in sorted(entries, key=lambda entry: entry.at):
+        for event in entry.events:
+            if isinstance(event, Paused) and event.scope in scopes and event.scope not in open_:
+                open_[event.scope] = len(past)
+                past.append(PauseView(pause=event, at=entry.at))
+            elif isinstance(event, Resumed) and event.scope in open_:
+                n = open_.pop(event.scope)
+                past[n] = replace(past[n], resumed=event, resumed_at=entry.at)
+    return past
 
 
 # --- figures ------------------------------------------------------------------------------------------------
