@@ -23,7 +23,7 @@ IDENTITIES = ("decision", "lineage", "data", "experiment")
 
 def data_identity(data: Digest, contract: Digest) -> Digest:
     """What work with these split members and this training contract has in common."""
-    return digest_of({"contract": contract, "data": data})
+    return digest_of([data, contract])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
