@@ -14,10 +14,10 @@ Where a resume is not proved, every attempt may do everything again:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from raykit.budget.amounts import time_cost
+from raykit.budget.amounts import PERMILLE, time_cost
 from raykit.records import Micros, Terms
 
 
@@ -47,8 +47,8 @@ class Sizing:
 
     @property
     def overhead_ms(self) -> int:
-        """What each attempt adds to the work."""
-        return self.setup_ms + self.window_ms + self.drain_ms
+        """What each attempt adds to the work; one that starts over has all of it before it, and loses none twice."""
+        return self.setup_ms + (self.window_ms if self.proven else 0) + self.drain_ms
 
     @property
     def open_ended(self) -> bool:
@@ -60,9 +60,8 @@ def worst_ms(sizing: Sizing) -> int:
     """The longest time that the accelerators may be held, over all attempts."""
     if sizing.open_ended:
         return sizing.wall_ms  # all of it: nothing but the money bounds how it is used
-    if sizing.proven:
-        return sizing.wall_ms + sizing.attempts * sizing.overhead_ms
-    return sizing.attempts * (sizing.setup_ms + sizing.wall_ms + sizing.drain_ms)
+    walls = 1 if sizing.proven else sizing.attempts
+    return walls * sizing.wall_ms + sizing.attempts * sizing.overhead_ms
 
 
 def worst_case(sizing: Sizing) -> Micros:
@@ -107,3 +106,15 @@ def attempt_terms(sizing: Sizing, past: Sequence[Past]) -> Terms:
         fixed=0 if past else sizing.fixed,
         uncertain=sizing.uncertain,
     )
+
+
+def at_rate(sizing: Sizing, rate: int, source: str) -> Sizing:
+    """The same work at the rate of today.
+
+    A rise within the margin is what the margin is for, so it is taken from it: the worst case stays as it was.
+    A rise beyond it leaves none, and the door asks for a replan.
+    """
+    if rate <= sizing.rate:
+        return replace(sizing, rate=rate, source=source)
+    margin = max(PERMILLE, sizing.rate * sizing.margin_permille // rate)
+    return replace(sizing, rate=rate, source=source, margin_permille=margin)
