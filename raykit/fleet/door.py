@@ -186,7 +186,7 @@ def require_open(book: Book, lease: str) -> Lease:
 # --- without an actor ---------------------------------------------------------------------------------------
 
 
-class StoreDoor:
+class StoreDoor(Door):
     """The door on the ledger itself, for a process that is alone with its store."""
 
     def __init__(
@@ -234,10 +234,6 @@ class StoreDoor:
         """
         self._ledger.refresh()
         require_open(self._ledger.book, lease)
-
-
-def _is_a_door(door: StoreDoor) -> Door:
-    return door
 
 
 __all__ = [
