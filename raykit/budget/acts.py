@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from raykit.budget.amounts import affordable_ms, shown
-from raykit.budget.book import RESERVES, Allocation, Book
+from raykit.budget.amounts import affordable_ms, as_input, plain, shown
+from raykit.budget.book import RESERVES, Allocation, Book, allocation_of, running
+from raykit.budget.lines import RECOVERY, resized
 from raykit.errors import ApprovalError, InvalidInput, NotFoundError, ReplanError
-from raykit.records import Approved, Corrected, Line, Planned, Replanned, Settled
+from raykit.records import Approved, Closed, Corrected, Freed, Held, Line, Planned, Replanned, Settled
 
 
 def require_lines(lines: Sequence[Line], ceiling: int, book: Book) -> None:
@@ -33,7 +34,7 @@ def require_lines(lines: Sequence[Line], ceiling: int, book: Book) -> None:
             rule=f"exactly {shown(ceiling, unit)}",
         )
     for line in lines:
-        if line.arms and len(set(line.arms.values())) > 1:
+        if line.arms is not None and len(set(line.arms.values())) > 1:
             arms = ", ".join(f"{arm} {shown(amount, unit)}" for arm, amount in line.arms.items())
             raise InvalidInput(
                 f"{line.line} compares at equal budget, and its arms differ: {arms}",
@@ -78,14 +79,14 @@ def replan(
 
     Raises:
         NotFoundError: the experiment has no budget here.
-        InvalidInput: the lines do not sum to the ceiling, or arms of a comparison differ.
+        CancelledError: the experiment was ended for good.
+        InvalidInput: the lines do not sum to the ceiling, arms of a comparison differ, or a value is none that can be.
         ReplanError: a line lies below what is spent, or nothing is left for confirmation.
     """
-    allocation = allocation_of(book, experiment)
+    allocation = running(book, experiment)
     seen = {**allocation.rates, **(rates or {})}
-    if (allocation.ceiling, allocation.rates) == (ceiling, seen) and list(allocation.lines.values()) == list(
-        lines
-    ):
+    as_it_is = (allocation.ceiling, allocation.rates, tuple(allocation.lines.values()))
+    if as_it_is == (ceiling, seen, tuple(lines)):
         return None
     require_lines(lines, ceiling, book)
     trial = allocation.copy()
@@ -97,15 +98,16 @@ def replan(
             rule="every attempt counts: no purpose is planned below its settled and reserved",
             remedy=f"raykit budget show {experiment}",
         )
-    return Replanned(
-        experiment=experiment,
-        ceiling=ceiling,
-        lines=tuple(lines),
-        rates=seen,
-        reason=reason,
-        person=person,
-        scripted=scripted,
-    )
+    with as_input():
+        return Replanned(
+            experiment=experiment,
+            ceiling=ceiling,
+            lines=tuple(lines),
+            rates=seen,
+            reason=reason,
+            person=person,
+            scripted=scripted,
+        )
 
 
 def moved(
@@ -114,31 +116,31 @@ def moved(
     """The lines after money was moved `(from, to, amount)`; a change of the ceiling is taken by `recovery`.
 
     Raises:
-        InvalidInput: there is no such line, or a line would fall below 0.
+        InvalidInput: there is no such line, a line would fall below 0, or arms of a comparison would differ.
     """
     amounts = {name: line.planned for name, line in allocation.lines.items()}
-    raised = 0 if ceiling is None else ceiling - allocation.ceiling
-    steps = [("the ceiling", "recovery", raised)] if raised else []
-    for source, target, amount in [*steps, *moves]:
-        for name, change in ((source, -amount), (target, amount)):
-            if name == "the ceiling":
-                continue
-            if name not in amounts:
-                raise InvalidInput(
-                    f"there is no line {name}", field="line", value=name, rule=", ".join(sorted(amounts))
-                )
-            amounts[name] += change
+    changes = [
+        (name, each)
+        for source, target, amount in moves
+        for name, each in ((source, -amount), (target, amount))
+    ]
+    if ceiling is not None and ceiling != allocation.ceiling:
+        changes.append((RECOVERY, ceiling - allocation.ceiling))
+    for name, change in changes:
+        if name not in amounts:
+            raise InvalidInput(
+                f"there is no line {name}", field="line", value=name, rule=", ".join(sorted(amounts))
+            )
+        amounts[name] += change
     short = [name for name, amount in amounts.items() if amount < 0]
     if short:
         raise InvalidInput(
-            f"{', '.join(short)} would fall below 0", field="line", rule="a line holds at least what is taken"
+            f"{', '.join(short)} would fall below 0",
+            field="line",
+            value=", ".join(short),
+            rule="a line holds at least what is taken",
         )
-    return [
-        line
-        if line.planned == amounts[name]
-        else line.model_copy(update={"planned": amounts[name], "arms": None})
-        for name, line in allocation.lines.items()
-    ]
+    return [resized(line, amounts[name]) for name, line in allocation.lines.items()]
 
 
 def approve_plan(
@@ -155,28 +157,31 @@ def approve_plan(
 
     Raises:
         NotFoundError: the experiment has no budget here.
+        CancelledError: the experiment was ended for good.
         ApprovalError: the amount is above the plan's own ceiling.
+        InvalidInput: the amount is negative, or nobody is named.
     """
-    allocation = allocation_of(book, experiment)
+    allocation = running(book, experiment)
     if covers > allocation.ceiling:
         raise ApprovalError(
             f"{experiment} asks for {shown(allocation.ceiling, book.unit)}, not {shown(covers, book.unit)}",
             field="AMOUNT",
             rule=f"at most {shown(allocation.ceiling, book.unit)}",
-            remedy=f"raykit budget replan {experiment} --ceiling {shown(covers).replace(',', '')} first",
+            remedy=f"raykit budget replan {experiment} --ceiling {plain(covers)} first",
         )
     known = book.approvals.get((experiment, projection))
     if known is not None and known.covers == covers and (book.figure or 0) >= covers:
         return None
-    return Approved(
-        scope="plan",
-        covers=covers,
-        experiment=experiment,
-        projection=projection,
-        person=person,
-        reason=reason,
-        scripted=scripted,
-    )
+    with as_input():
+        return Approved(
+            scope="plan",
+            covers=covers,
+            experiment=experiment,
+            projection=projection,
+            person=person,
+            reason=reason,
+            scripted=scripted,
+        )
 
 
 def approve_account(
@@ -186,6 +191,7 @@ def approve_account(
 
     Raises:
         ApprovalError: more than everything that is planned; alternatives for one decision share, they never add.
+        InvalidInput: the amount is negative, or nobody is named.
     """
     if book.figure == covers:
         return None
@@ -197,7 +203,8 @@ def approve_account(
             field="AMOUNT",
             rule=f"at most {shown(largest, book.unit)}",
         )
-    return Approved(scope="account", covers=covers, person=person, reason=reason, scripted=scripted)
+    with as_input():
+        return Approved(scope="account", covers=covers, person=person, reason=reason, scripted=scripted)
 
 
 def most_planned(book: Book) -> int:
@@ -205,7 +212,8 @@ def most_planned(book: Book) -> int:
     by_decision: dict[str, int] = {}
     for allocation in book.allocations.values():
         decision = allocation.planned.decision
-        by_decision[decision] = max(by_decision.get(decision, 0), allocation.ceiling)
+        most = allocation.charged if allocation.closed else allocation.ceiling
+        by_decision[decision] = max(by_decision.get(decision, 0), most)
     return max(sum(by_decision.values()), book.charged)
 
 
@@ -214,31 +222,76 @@ def settle_by_hand(book: Book, lease: str, *, cost: int, how: str, person: str) 
 
     Raises:
         NotFoundError: there is no such lease.
+        InvalidInput: the cost is negative or huge, or nobody says how it is known.
     """
     held = book.leases.get(lease)
     if held is None:
         known = ", ".join(each.reserved.lease for each in book.open_leases()) or "none is open"
         raise NotFoundError(f"there is no lease {lease}", field="LEASE", value=lease, rule=known)
-    if not held.open:
-        return None if held.cost == cost else Corrected(lease=lease, cost=cost, reason=how, person=person)
-    terms = held.reserved.terms
-    paid_ms = affordable_ms(cost, terms.accelerators, terms.rate)
-    time_ms = held.time_ms if paid_ms is None else min(held.time_ms, paid_ms)
-    return Settled(lease=lease, cost=cost, time_ms=time_ms, reason="killed", how=how, person=person)
+    if held.cost == cost:
+        return None
+    with as_input():
+        if not held.open:
+            return Corrected(lease=lease, cost=cost, reason=how, person=person)
+        terms = held.reserved.terms
+        paid_ms = affordable_ms(cost - terms.fixed, terms.accelerators, terms.rate)
+        time_ms = held.time_ms if paid_ms is None else min(held.time_ms, paid_ms)
+        return Settled(lease=lease, cost=cost, time_ms=time_ms, reason="killed", how=how, person=person)
 
 
-def allocation_of(book: Book, experiment: str) -> Allocation:
-    """An experiment's part of the account.
+# --- ends, and machines that nobody works on ----------------------------------------------------------------
+
+
+def close(book: Book, experiment: str, *, reason: str, person: str) -> Closed | None:
+    """End an experiment's part of the account for good; None if it has ended. What it has spent stays spent.
 
     Raises:
-        NotFoundError: it has none.
+        NotFoundError: the experiment has no budget here.
+        InvalidInput: the reason is empty.
     """
-    allocation = book.allocations.get(experiment)
-    if allocation is None:
-        raise NotFoundError(
-            f"{experiment} has no budget here",
-            field="NAME",
-            value=experiment,
-            rule=", ".join(sorted(book.allocations)) or "a plan that was launched",
-        )
-    return allocation
+    if allocation_of(book, experiment).closed:
+        return None
+    with as_input():
+        return Closed(experiment=experiment, reason=reason, person=person)
+
+
+def hold(book: Book, experiment: str, pool: str, *, accelerators: int, rate: int) -> Held | None:
+    """Machines of a pool are billed from now on though nobody works on them; None if that is known.
+
+    Raises:
+        NotFoundError: the experiment has no budget here.
+        InvalidInput: an amount is negative or huge.
+    """
+    allocation_of(book, experiment)
+    if (experiment, pool) in book.held:
+        return None
+    with as_input():
+        return Held(experiment=experiment, pool=pool, accelerators=accelerators, rate=rate)
+
+
+def free(book: Book, experiment: str, pool: str, *, how: str, now: float) -> Freed | None:
+    """Machines that nobody worked on are given back, or work again; None if none were held.
+
+    Raises:
+        InvalidInput: the words are empty.
+    """
+    if (experiment, pool) not in book.held:
+        return None
+    with as_input():
+        return Freed(experiment=experiment, pool=pool, cost=book.idle_cost(now, experiment, pool), how=how)
+
+
+__all__ = [
+    "allocation_of",
+    "approve_account",
+    "approve_plan",
+    "close",
+    "free",
+    "hold",
+    "most_planned",
+    "moved",
+    "plan",
+    "replan",
+    "require_lines",
+    "settle_by_hand",
+]

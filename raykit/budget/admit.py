@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raykit.budget.amounts import measured, shown, worst_of
-from raykit.budget.book import AUTONOMOUS, IDLE, Allocation, Book, Lease
+from raykit.budget.amounts import PERMILLE, as_input, measured, plain, shown, worst_of
+from raykit.budget.book import AUTONOMOUS, IDLE, Allocation, Book, Lease, running
 from raykit.errors import (
     ApprovalError,
     BudgetError,
-    CancelledError,
     ConflictError,
     FleetPaused,
     GateError,
@@ -22,7 +21,7 @@ from raykit.errors import (
     NotFoundError,
     ReplanError,
 )
-from raykit.records import Accrued, EndReason, Purpose, Reserved, Settled, Terms, Voided
+from raykit.records import Accrued, EndReason, Line, Purpose, Reserved, Settled, Terms, Voided
 
 FULL: frozenset[Purpose] = frozenset({"target", "comparison", "confirmation"})
 """Purposes whose work is full-quality: blocked while a necessary check has failed. A check itself is not."""
@@ -83,15 +82,25 @@ def plan_bound(book: Book, allocation: Allocation, projection: str | None) -> Bo
     return Bound(amount, book.unit == "accelerator-hours", approved=approval is not None)
 
 
+def decision_bound(book: Book, decision: str) -> Bound:
+    """What all plans for one decision must stay below together: they are alternatives, so the largest ceiling."""
+    largest = max(allocation.ceiling for allocation in book.alternatives(decision))
+    return Bound(largest, book.unit == "accelerator-hours", approved=False)
+
+
+# --- starting -----------------------------------------------------------------------------------------------
+
+
 def admit(
     book: Book, request: Request, standing: Standing = Standing(), *, now: float = 0.0
 ) -> Reserved | None:
     """Reserve the worst case of what wants to start; None if this lease was granted before.
 
     Raises:
-        ConflictError: the lease is of something else.
+        ConflictError: the lease is of something else, or of less.
         LeaseLostError: the lease has ended.
-        NotFoundError: the experiment has no such line.
+        NotFoundError: the experiment has no budget here, or no such line.
+        InvalidInput: a name or an amount is none that a record may hold.
         CancelledError: the experiment was ended for good.
         FleetPaused: a pause is in force.
         GateError: a necessary check has failed, and no repair is recorded.
@@ -103,15 +112,8 @@ def admit(
     if known is not None:
         _require_same(known, request)
         return None
-    allocation = _allocation(book, request.experiment)
-    line = allocation.lines.get(request.line)
-    if line is None:
-        raise NotFoundError(
-            f"the plan of {request.experiment} has no line {request.line}",
-            field="line",
-            value=request.line,
-            rule=", ".join(sorted(allocation.lines)),
-        )
+    allocation = running(book, request.experiment)
+    line = _line(allocation, request.line)
     if standing.paused is not None:
         raise FleetPaused(standing.paused, remedy=f"raykit resume {request.experiment}")
     if standing.failed and line.purpose in FULL:
@@ -125,17 +127,20 @@ def admit(
     if worst > 0:
         require_planned(book, allocation)
         _require_rate(book, allocation, request)
-        _require_room(book, allocation, request, worst, now)
-    return Reserved(
-        lease=request.lease,
-        experiment=request.experiment,
-        line=request.line,
-        worst=worst,
-        terms=request.terms,
-        charged=book.charged + book.idle_cost(now),
-        below=bound(book, request.experiment, request.projection).amount,
-        projection=request.projection,
-    )
+        asked = _Asked(allocation, request.line, request.projection, worst)
+        costs = f"{request.line} of {request.experiment} may cost {shown(worst, book.unit)}"
+        _require_room(book, asked, costs, now)
+    with as_input():
+        return Reserved(
+            lease=request.lease,
+            experiment=request.experiment,
+            line=request.line,
+            worst=worst,
+            terms=request.terms,
+            charged=book.charged + book.idle_cost(now),
+            below=bound(book, request.experiment, request.projection).amount,
+            projection=request.projection,
+        )
 
 
 def require_planned(book: Book, allocation: Allocation) -> None:
@@ -158,77 +163,134 @@ def require_planned(book: Book, allocation: Allocation) -> None:
 def _require_rate(book: Book, allocation: Allocation, request: Request) -> None:
     """A rise within the margin is paid for by the margin; one beyond it is news that a person has to see."""
     seen, terms = allocation.rates.get(request.line), request.terms
-    if seen is None or terms.rate <= seen:
-        return
-    if terms.rate * terms.margin_permille > seen * allocation.margin_permille:
+    if seen is not None and terms.rate * PERMILLE > seen * allocation.margin_permille:
+        margin = f"{(allocation.margin_permille - PERMILLE) / 10:g} %"
         raise ReplanError(
             f"an accelerator-hour of {request.line} costs {shown(terms.rate, book.unit)} now ({terms.source}), "
-            f"not {shown(seen, book.unit)}: more than the margin of {allocation.margin_permille / 10 - 100:g} % covers",
+            f"not {shown(seen, book.unit)}: more than the margin of {margin} covers",
+            field="rate",
+            value=shown(terms.rate, book.unit),
             rule="new cost information needs a new decision before more is spent",
             remedy=f"raykit budget replan {allocation.experiment}",
         )
 
 
-def _require_room(book: Book, allocation: Allocation, request: Request, worst: int, now: float) -> None:
-    unit, name = book.unit, allocation.experiment
-    idle = book.idle_cost(now)
-    account, plan = bound(book, name, request.projection), plan_bound(book, allocation, request.projection)
-    total = book.charged + idle + worst
-    own = allocation.charged + book.idle_cost(now, name) + worst
-    costs = f"{request.line} of {name} may cost {shown(worst, unit)}"
-    if not plan.allows(own):
+class _Asked(NamedTuple):
+    """Who wants how much more to be reserved, on which line."""
+
+    allocation: Allocation
+    line: str
+    projection: str | None
+    more: int
+
+
+def _require_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
+    """Let only an amount pass that every bound has room for; `costs` says in words what it is for."""
+    _require_plan_room(book, asked, costs, now)
+    _require_decision_room(book, asked, costs)
+    _require_account_room(book, asked, costs, now)
+    left = max(0, asked.allocation.remaining(asked.line))
+    if asked.more > left:
         raise BudgetError(
-            f"{costs}; with {shown(own - worst, unit)} settled and reserved that is {shown(own, unit)}, "
-            f"and this plan stays {plan.words} {shown(plan.amount, unit)}",
-            rule=f"settled + reserved + worst case {plan.words} the ceiling",
-            remedy=f"raykit budget show {name}   or   raykit budget replan {name} --ceiling AMOUNT",
-        )
-    if not account.allows(total):
-        said = (
-            f"{costs}; with {shown(total - worst, unit)} settled and reserved account "
-            f"{book.opened.account if book.opened else name} would come to {shown(total, unit)}"
-        )
-        if account.approved:
-            raise BudgetError(
-                f"{said}, and it stays {account.words} {shown(account.amount, unit)}",
-                rule="the figure that a person approved for the account",
-                remedy="raykit approve account NAME AMOUNT",
-            )
-        raise ApprovalError(
-            f"{said}; from {shown(account.amount, unit)} on, a person has to approve this very plan",
-            rule=f"{account.words} {shown(account.amount, unit)} over the life of the account, or an approval",
-            remedy=f"raykit approve plan {name} {shown(allocation.ceiling).replace(',', '')} --by NAME",
-        )
-    if worst > allocation.remaining(request.line):
-        raise BudgetError(
-            f"{costs}, and the line has {shown(max(0, allocation.remaining(request.line)), unit)} left",
+            f"{costs}, and the line has {shown(left, book.unit)} left",
+            field=asked.line,
+            value=shown(asked.more, book.unit),
             rule="no line takes from another; recovery and confirmation stay reserved",
-            remedy=f"raykit budget replan {name}",
+            remedy=f"raykit budget replan {asked.allocation.experiment}",
         )
 
 
-def accrue(book: Book, lease: str, *, cost: int, time_ms: int) -> Accrued | None:
+def _require_plan_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
+    unit, name = book.unit, asked.allocation.experiment
+    limit = plan_bound(book, asked.allocation, asked.projection)
+    charged = asked.allocation.charged + book.idle_cost(now, name)
+    if limit.allows(charged + asked.more):
+        return
+    remedy = f"raykit budget show {name}   or   raykit budget replan {name} --ceiling AMOUNT"
+    if limit.amount < asked.allocation.ceiling:
+        remedy = _approve_plan(asked.allocation)
+    raise BudgetError(
+        f"{costs}; with {shown(charged, unit)} settled and reserved that is {shown(charged + asked.more, unit)}, "
+        f"and this plan stays {limit.words} {shown(limit.amount, unit)}",
+        field="ceiling",
+        value=shown(charged + asked.more, unit),
+        rule=f"settled + reserved + worst case {limit.words} the ceiling",
+        remedy=remedy,
+    )
+
+
+def _require_decision_room(book: Book, asked: _Asked, costs: str) -> None:
+    unit, decision = book.unit, asked.allocation.planned.decision
+    limit = decision_bound(book, decision)
+    alike = book.alternatives(decision)
+    total = sum(allocation.charged for allocation in alike) + asked.more
+    if not limit.allows(total):
+        raise BudgetError(
+            f"{costs}; with {', '.join(allocation.experiment for allocation in alike)}, plans for the same decision, "
+            f"that is {shown(total, unit)}, and together they stay {limit.words} {shown(limit.amount, unit)}",
+            field="decision",
+            value=shown(total, unit),
+            rule="plans for one decision are alternatives: they share, they never add",
+            remedy=f"raykit budget replan {asked.allocation.experiment} --ceiling AMOUNT",
+        )
+
+
+def _require_account_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
+    unit, name = book.unit, asked.allocation.experiment
+    limit = bound(book, name, asked.projection)
+    charged = book.charged + book.idle_cost(now)
+    total = charged + asked.more
+    if limit.allows(total):
+        return
+    account = book.opened.account if book.opened else name
+    said = f"{costs}; with {shown(charged, unit)} settled and reserved account {account} would come to "
+    if limit.approved:
+        raise BudgetError(
+            f"{said}{shown(total, unit)}, and it stays {limit.words} {shown(limit.amount, unit)}",
+            field="account",
+            value=shown(total, unit),
+            rule="the figure that a person approved for the account",
+            remedy=f"raykit approve account {account} AMOUNT",
+        )
+    raise ApprovalError(
+        f"{said}{shown(total, unit)}; from {shown(limit.amount, unit)} on, a person has to approve this very plan",
+        field="account",
+        value=shown(total, unit),
+        rule=f"{limit.words} {shown(limit.amount, unit)} over the life of the account, or an approval",
+        remedy=_approve_plan(asked.allocation),
+    )
+
+
+def _approve_plan(allocation: Allocation) -> str:
+    return f"raykit approve plan {allocation.experiment} {plain(allocation.ceiling)} --by NAME"
+
+
+# --- going on and ending ------------------------------------------------------------------------------------
+
+
+def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float = 0.0) -> Accrued | None:
     """Renew a lease: it may go on until `time_ms` after its start. None if it is that long already.
 
     Raises:
         LeaseLostError: there is no such lease, or it has ended.
-        BudgetError: its line cannot pay for that.
+        CancelledError: its experiment was ended for good.
+        ReplanError: an overrun has eaten into a reserve.
+        ApprovalError: a person has to approve this plan first.
+        BudgetError: its line, the plan's ceiling or the account cannot pay for that.
+        InvalidInput: a value is negative or huge.
     """
     held = _open(book, lease)
     if time_ms <= held.time_ms:
         return None
-    allocation = _allocation(book, held.reserved.experiment)
-    worst = worst_of(held.reserved.terms.model_copy(update={"time_ms": time_ms}))
+    allocation, reserved = running(book, held.reserved.experiment), held.reserved
+    worst = worst_of(reserved.terms.model_copy(update={"time_ms": time_ms}))
     more = worst - held.worst
     if more > 0:
         require_planned(book, allocation)
-        if more > allocation.remaining(held.reserved.line) or allocation.charged + more >= allocation.ceiling:
-            left = shown(allocation.remaining(held.reserved.line), book.unit)
-            raise BudgetError(
-                f"lease {lease} needs {shown(more, book.unit)} more, and {held.reserved.line} has {left} left",
-                remedy=f"raykit budget replan {allocation.experiment}",
-            )
-    return Accrued(lease=lease, cost=cost, worst=worst, time_ms=time_ms)
+        costs = f"lease {lease} of {reserved.line} needs {shown(more, book.unit)} more"
+        _require_room(book, _Asked(allocation, reserved.line, reserved.projection, more), costs, now)
+    with as_input():
+        return Accrued(lease=lease, cost=cost, worst=worst, time_ms=time_ms)
 
 
 def settle(
@@ -238,12 +300,14 @@ def settle(
 
     Raises:
         LeaseLostError: there is no such lease.
+        InvalidInput: the time is negative, or comes to more than a billion.
     """
     held = _known(book, lease)
     if not held.open:
         return None
     cost = measured(held.reserved.terms, time_ms)
-    return Settled(lease=lease, cost=cost, time_ms=time_ms, wall_ms=wall_ms, reason=reason, how=how)
+    with as_input():
+        return Settled(lease=lease, cost=cost, time_ms=time_ms, wall_ms=wall_ms, reason=reason, how=how)
 
 
 def settle_at_most(book: Book, lease: str, *, time_ms: int, reason: EndReason, how: str) -> Settled | None:
@@ -251,6 +315,7 @@ def settle_at_most(book: Book, lease: str, *, time_ms: int, reason: EndReason, h
 
     Raises:
         LeaseLostError: there is no such lease.
+        InvalidInput: the time is negative, or comes to more than a billion.
     """
     event = settle(book, lease, time_ms=time_ms, reason=reason, how=how)
     if event is None:
@@ -266,35 +331,52 @@ def void(book: Book, lease: str, *, proof: str) -> Voided | None:
 
     Raises:
         LeaseLostError: there is no such lease, or it has ended otherwise.
+        InvalidInput: the proof is empty.
     """
     held = _known(book, lease)
     if held.void:
         return None
     _open(book, lease)
-    return Voided(lease=lease, proof=proof)
+    with as_input():
+        return Voided(lease=lease, proof=proof)
 
 
 # --- finding ------------------------------------------------------------------------------------------------
 
 
-def _allocation(book: Book, experiment: str) -> Allocation:
-    allocation = book.allocations.get(experiment)
-    if allocation is None:
+def _line(allocation: Allocation, name: str) -> Line:
+    line = allocation.lines.get(name)
+    if line is None:
         raise NotFoundError(
-            f"{experiment} has no budget in this account", field="experiment", value=experiment
+            f"the plan of {allocation.experiment} has no line {name}",
+            field="line",
+            value=name,
+            rule=", ".join(sorted(allocation.lines)),
         )
-    if allocation.closed:
-        raise CancelledError(f"{experiment} was cancelled: nothing more is spent on it")
-    return allocation
+    return line
 
 
 def _require_same(known: Lease, request: Request) -> None:
-    if (known.reserved.experiment, known.reserved.line) != (request.experiment, request.line):
+    """Asking again finds the same answer; asking for something else, or for more, is not asking again."""
+    held, terms = known.reserved, request.terms
+    if (held.experiment, held.line) != (request.experiment, request.line):
         raise ConflictError(
-            f"lease {request.lease} is of {known.reserved.line} of {known.reserved.experiment}"
+            f"lease {held.lease} is of {held.line} of {held.experiment}",
+            field="lease",
+            value=f"{request.line} of {request.experiment}",
+            rule="one name, one lease",
         )
     if not known.open:
-        raise LeaseLostError(f"lease {request.lease} has ended: {known.reason}")
+        raise LeaseLostError(f"lease {held.lease} has ended: {known.reason}", field="lease", value=held.lease)
+    granted = (held.terms.accelerators, known.time_ms, known.worst)
+    wanted = (terms.accelerators, terms.time_ms, worst_of(terms))
+    if any(want > grant for want, grant in zip(wanted, granted, strict=True)):
+        raise ConflictError(
+            f"lease {held.lease} is of {granted[0]} accelerators for {granted[1]} ms, not {wanted[0]} for {wanted[1]}",
+            field="terms",
+            value=request.lease,
+            rule="a lease grows when it is renewed, never by asking for it again",
+        )
 
 
 def _known(book: Book, lease: str) -> Lease:
@@ -319,6 +401,7 @@ __all__ = [
     "accrue",
     "admit",
     "bound",
+    "decision_bound",
     "plan_bound",
     "require_planned",
     "settle",

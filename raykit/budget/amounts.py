@@ -60,6 +60,11 @@ def shown(amount: int, unit: Unit = "usd") -> str:
     return f"{'-' if amount < 0 else ''}{whole:,}.{decimals}" + (" h" if unit == "accelerator-hours" else "")
 
 
+def plain(amount: int) -> str:
+    """An amount as a person types it on a command line: no commas, no unit."""
+    return shown(amount).replace(",", "")
+
+
 def time_cost(time_ms: int, accelerators: int, rate: int, *, margin_permille: int = PERMILLE) -> Micros:
     """What it costs to hold accelerators for a time, rounded up to a whole micro-unit."""
     return -(-time_ms * accelerators * rate * margin_permille // (HOUR_MS * PERMILLE))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from raykit.budget.amounts import time_cost
 from raykit.budget.worst import Past
+from raykit.errors import CancelledError, NotFoundError
 from raykit.records import (
     MICRO,
     AccountEntry,
@@ -178,12 +179,12 @@ class Book:
         """Settled and reserved, of all experiments."""
         return self.settled + self.reserved
 
-    def idle_cost(self, now: float, experiment: str | None = None) -> int:
-        """What machines that nobody works on have cost since they were left."""
+    def idle_cost(self, now: float, experiment: str | None = None, pool: str | None = None) -> int:
+        """What machines that nobody works on have cost since they were left: of all, of one experiment, or one pool."""
         return sum(
             time_cost(int(max(0.0, now - since) * 1000), held.accelerators, held.rate)
-            for (name, _), (held, since) in self.held.items()
-            if experiment is None or name == experiment
+            for (name, where), (held, since) in self.held.items()
+            if experiment in (None, name) and pool in (None, where)
         )
 
     def draft(self) -> Book:
@@ -195,6 +196,10 @@ class Book:
         draft.approvals, draft.parted = dict(self.approvals), dict(self.parted)
         draft.rates, draft.held = dict(self.rates), dict(self.held)
         return draft
+
+    def alternatives(self, decision: str) -> list[Allocation]:
+        """The plans for one decision."""
+        return [each for each in self.allocations.values() if each.planned.decision == decision]
 
     def open_leases(self, experiment: str | None = None) -> list[Lease]:
         """The leases whose end is not known, oldest first."""
@@ -294,6 +299,40 @@ class Book:
             self.reserved += amount
         else:
             self.settled += amount
+
+
+def allocation_of(book: Book, experiment: str) -> Allocation:
+    """An experiment's part of the account.
+
+    Raises:
+        NotFoundError: it has none.
+    """
+    allocation = book.allocations.get(experiment)
+    if allocation is None:
+        raise NotFoundError(
+            f"{experiment} has no budget here",
+            field="NAME",
+            value=experiment,
+            rule=", ".join(sorted(book.allocations)) or "a plan that was launched",
+        )
+    return allocation
+
+
+def running(book: Book, experiment: str) -> Allocation:
+    """An experiment's part of the account, for more to be spent from it.
+
+    Raises:
+        NotFoundError: it has none.
+        CancelledError: the experiment was ended for good.
+    """
+    allocation = allocation_of(book, experiment)
+    if allocation.closed:
+        raise CancelledError(
+            f"{experiment} was cancelled: nothing more is spent on it",
+            rule="a cancelled experiment is never started again",
+            remedy="give the plan a new name",
+        )
+    return allocation
 
 
 def read_book(entries: Iterable[AccountEntry], onto: Book | None = None) -> Book:

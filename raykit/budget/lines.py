@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from raykit.budget.amounts import HOUR_MS, affordable_ms, shown, time_cost
+from raykit.budget.amounts import HOUR_MS, affordable_ms, as_input, plain, shown, time_cost
 from raykit.budget.book import Allocation
 from raykit.budget.worst import Sizing, attempt_terms, wall_used_ms, worst_case
-from raykit.errors import BudgetError, ReplanError
+from raykit.errors import BudgetError, InvalidInput, ReplanError
 from raykit.records import Line, Terms, Unit
 
 TRAIN, CONFIRMATION, RECOVERY, SCRATCH = "train", "confirmation", "recovery", "scratch"
@@ -49,7 +49,7 @@ def plan_lines(
             remedy="raise the ceiling, or shorten the run (run.wall_h, run.updates, run.attempts)",
         )
     return (
-        *(line for line in [Line(line=TRAIN, purpose="target", planned=run)]),
+        Line(line=TRAIN, purpose="target", planned=run),
         *lines,
         Line(line=CONFIRMATION, purpose="confirmation", planned=run),
         Line(line=RECOVERY, purpose="recovery", planned=rest),
@@ -111,6 +111,29 @@ def _require_work(time_ms: int, train: Sizing, money: int, *, name: str | None =
     )
 
 
+def resized(line: Line, planned: int) -> Line:
+    """The line with another amount. Arms that are compared at equal budget change alike, or the claim would be gone.
+
+    Raises:
+        InvalidInput: the amount does not divide among the arms.
+    """
+    if planned == line.planned:
+        return line
+    arms = None
+    if line.arms is not None:
+        each, rest = divmod(planned, len(line.arms))
+        if rest:
+            raise InvalidInput(
+                f"{line.line} compares {len(line.arms)} arms at equal budget, and {shown(planned)} does not divide",
+                field=line.line,
+                value=shown(planned),
+                rule="the same for each arm",
+            )
+        arms = dict.fromkeys(line.arms, each)
+    with as_input():
+        return Line(line=line.line, purpose=line.purpose, planned=planned, arms=arms)
+
+
 def expected_cost(train: Sizing, expected_ms: int) -> int:
     """What the run is expected to cost without any reserve: one set-up and the work itself."""
     return time_cost(train.setup_ms + expected_ms, train.accelerators, train.rate) + train.fixed
@@ -150,13 +173,10 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
             field="ceiling",
             value=shown(ceiling, unit),
             rule=f"at least {all_in_all}",
-            remedy=f"raykit budget replan {name} --ceiling {all_in_all.replace(',', '')} --reason ...",
+            remedy=f"raykit budget replan {name} --ceiling {plain(needed)} --reason ...",
         )
     amounts = {**kept, **wanted, RECOVERY: ceiling - needed + allocation.used(RECOVERY)}
-    lines = [
-        line.model_copy(update={"planned": amounts[name]}) if line.planned != amounts[name] else line
-        for name, line in allocation.lines.items()
-    ]
+    lines = [resized(line, amounts[name]) for name, line in allocation.lines.items()]
     if idle:
         lines.append(Line(line="idle", purpose="overhead", planned=idle))
     return lines
