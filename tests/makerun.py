@@ -87,7 +87,10 @@ class RunMaker:
         lock = Lock(
             name=name,
             plan_sha256=sha256(plan),
-            settings={"run": {"updates": self.updates, "select": "min development.ratio"}},
+            settings={
+                "decision": f"Is {name} good?",
+                "run": {"updates": self.updates, "select": "min development.ratio"},
+            },
             contract=sha256(b"contract"),
             code=sha256(code),
             data=data,
@@ -146,8 +149,8 @@ class RunMaker:
         self._append(lambda: [*killed, claim])
         return self.name
 
-    def begin(self) -> int:
-        """An attempt starts: at update 0, or from the newest commit."""
+    def begin(self, *, lease: str | None = None) -> int:
+        """An attempt starts: at update 0, or from the newest commit. `lease` is what it has from a ledger."""
         state = self.log.state
         self.attempt = len(state.attempts) + 1
         self._rows: dict[Series, list[Record]] = {"train": [], "development": [], "monitor": []}
@@ -175,6 +178,7 @@ class RunMaker:
                 plan=self.locked.plan,
                 code=self.locked.code,
                 data=self.locked.data,
+                lease=lease,
                 resume=receipt,
             )
         )

@@ -1,8 +1,14 @@
 """`raykit check`: the whole store against what it promises. Reads only; never repairs.
 
-    report   what was found: findings, orphans, unknown keys
-    rules    what a run's log may say, in which order; pure
-    walk     every object: that it is there, is what its name or its event says, and is named by something
+    report     what was found: findings, orphans, unknown keys
+    rules      what a run's log may say, in which order; pure
+    people     what the logs of experiments and of the fleet may say; pure
+    view       what is there, and what has been named of it
+    logs       one log: entries, chain, holes, snapshot
+    runs       one run: its record, and every object that its log names
+    money      accounts: their ledgers (held against `raykit.budget.audit`), and who belongs to which
+    contents   objects whose key holds a digest
+    walk       all of it, in an order in which a store may change meanwhile
 
 Findings are broken promises. Orphans are objects that nothing names: what a killed writer left, harmless and
 never part of anything. Unknown keys are not raykit's. The loss of the newest entries of a log that is still

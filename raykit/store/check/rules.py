@@ -111,6 +111,9 @@ class RunRules:
             )
         if len(self._ended) < len(self.attempts):
             yield Broken("I4", "an attempt ends before the next begins", f"attempt {event.attempt} begins")
+        if event.lease is None and any(attempt.lease is not None for attempt in self.attempts):
+            found = f"attempt {event.attempt} names no lease, as those before it do"
+            yield Broken("I6", "nothing starts without a durable reservation", found)
         receipt = event.resume
         if receipt is not None:
             made = self._commits.get((receipt.update, receipt.attempt))
