@@ -1,14 +1,69 @@
-"""The two options that every command shares."""
+"""The options that commands share, and what makes them safe to keep for ever."""
 
 from __future__ import annotations
 
+import getpass
+import os
+import shlex
+import sys
 from typing import Annotated
 
 import typer
 
+from raykit.errors import InvalidInput
+
 DEFAULT_ROOT = "./store"
+MAX_WORDS = 2000
 
 Root = Annotated[
     str, typer.Option("--root", envvar="RAYKIT_ROOT", help="The store: a path, or s3://bucket/prefix.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, on stderr too.")]
+By = Annotated[
+    str | None,
+    typer.Option("--by", "--as", metavar="NAME", envvar="RAYKIT_PERSON", help="The person who says so."),
+]
+Scripted = Annotated[
+    bool, typer.Option("--scripted", help="A script says so; without a terminal that is assumed.")
+]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept for ever.")]
+How = Annotated[str | None, typer.Option("--how", metavar="TEXT", help="How that is known; kept for ever.")]
+
+
+def at_root(root: str) -> str:
+    """` --root ROOT` where a command that is printed needs it; nothing where it is what is meant anyway."""
+    return "" if root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT")) else f" --root {shlex.quote(root)}"
+
+
+def person_of(by: str | None, *, login: bool = False) -> str:
+    """The person who acts; with `login`, whoever is logged in, if nobody was named.
+
+    Raises:
+        InvalidInput: nobody was named.
+    """
+    if by is None and login:
+        try:
+            by = getpass.getuser()
+        except (KeyError, OSError):  # no such user: a container, say
+            by = None
+    return words(by, field="--by", what="a person has to say so", remedy="--by NAME, or RAYKIT_PERSON=NAME")
+
+
+def words(text: str | None, *, field: str, what: str, remedy: str | None = None) -> str:
+    """What a person wrote, if it is worth keeping.
+
+    Raises:
+        InvalidInput: nothing, or too much.
+    """
+    if text is None or not text.strip():
+        raise InvalidInput(what, field=field, rule="a few words", remedy=remedy or f'{field} "..."')
+    if len(text) > MAX_WORDS:
+        raise InvalidInput(
+            f"{field} is {len(text):,} characters long", field=field, rule=f"at most {MAX_WORDS:,}"
+        )
+    return text.strip()
+
+
+def is_scripted(scripted: bool) -> bool:
+    """Nobody sits at a terminal, or a script says that it is one."""
+    return scripted or not sys.stdin.isatty()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import textwrap
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -11,6 +15,8 @@ from raykit.errors import PlanError, RaykitError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from raykit.records import Unit
 
 DOT = "\u00b7"
 MAX_FINDINGS = 30
@@ -70,6 +76,39 @@ def usd(amount: float) -> str:
     return f"${amount:,.2f}"
 
 
+def money(amount: int, unit: Unit = "usd") -> str:
+    """Micro-units for a glance: `$1,449`, `$3.45`, `$0.0021`, `12.5 h`."""
+    text = _glance(amount)
+    return f"${text}" if unit == "usd" else f"{text} h"
+
+
+def money_of(spent: int, ceiling: int, unit: Unit = "usd") -> str:
+    """`$112/900`, `3.20/20 h`."""
+    whole = _glance(ceiling).removesuffix(".00")
+    return f"${_glance(spent)}/{whole}" if unit == "usd" else f"{_glance(spent)}/{whole} h"
+
+
+def _glance(amount: int) -> str:
+    value = amount / 1_000_000
+    if amount == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:,.4f}"
+
+
+def clock(at: float) -> str:
+    """The time of day here, for what has just happened."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def width() -> int | None:
+    """How many columns there are to write in; None where nobody reads in columns, as in a pipe."""
+    if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return None
+
+
 def short(digest: str) -> str:
     """Enough of a digest to tell two apart by eye."""
     return digest[:8]
@@ -94,6 +133,44 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Colle
         return text.rjust(widths[i]) if headers[i] in right else text.ljust(widths[i])
 
     return "\n".join("  ".join(cell(i, text) for i, text in enumerate(line)).rstrip() for line in lines)
+
+
+def fitting(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    drop: Sequence[str] = (),
+    columns: int | None = None,
+) -> str:
+    """A table that fits into `columns`: first without the columns of `drop`, one after another, then as a list."""
+    kept = list(headers)
+    for unwanted in (None, *drop):
+        if unwanted in kept:
+            kept.remove(unwanted)
+        indices = [headers.index(name) for name in kept]
+        text = table(kept, [[row[i] for i in indices] for row in rows], right=right)
+        if columns is None or max(map(len, text.split("\n"))) <= columns:
+            return text
+    lines = []
+    for row in rows:
+        cells = [row[headers.index(name)] for name in kept[1:]]
+        lines += [row[0], *wrapped("  ".join(cell for cell in cells if cell not in ("", "-")), columns)]
+    return "\n".join(lines)
+
+
+def wrapped(text: str, columns: int | None, *, indent: str = "  ") -> list[str]:
+    """Text in lines that fit, all of them indented; a word that is too long, a command's path say, stays whole."""
+    if columns is None or len(indent + text) <= columns:
+        return [indent + text]
+    return textwrap.wrap(
+        text,
+        max(columns, len(indent) + 10),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
