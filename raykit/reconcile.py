@@ -16,6 +16,7 @@ from raykit.records import (
     AttemptEnded,
     AttemptStarted,
     Beat,
+    Cause,
     Commit,
     Difference,
     EndReason,
@@ -49,6 +50,8 @@ class RunState:
     commits: Sequence[Commit] = ()
     gates: Mapping[str, GateResult] = field(default_factory=dict)
     """The newest result of each gate."""
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """By gate that has failed and has not passed since: the attempt that it failed in."""
     stop: StopRequested | None = None
     """A stop that the owning launch has asked for."""
     rows: int = 0
@@ -90,7 +93,7 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
     """Read a run's log into its state; `onto` is the state that earlier entries have led to."""
     state = onto or RunState()
     events, attempts, commits = list(state.events), list(state.attempts), list(state.commits)
-    ends, gates = dict(state.ends), dict(state.gates)
+    ends, gates, failed = dict(state.ends), dict(state.gates), dict(state.failed)
     launched, launched_at, released = state.launched, state.launched_at, state.released
     heard_at, stop, rows, broken = state.heard_at, state.stop, state.rows, state.broken
     for entry in entries:
@@ -108,6 +111,9 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
                     ends[event.attempt] = event
                 case GateResult():
                     gates[event.gate] = event
+                    failed.pop(event.gate, None)
+                    if not event.passed:
+                        failed[event.gate] = attempts[-1].attempt if attempts else 0
                 case StopRequested():
                     stop = event
                 case Commit():
@@ -131,6 +137,7 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
         ends=ends,
         commits=tuple(commits),
         gates=gates,
+        failed=failed,
         stop=stop,
         rows=rows,
         broken=broken,
@@ -193,8 +200,14 @@ class Seen:
     """Whether the process of the owning launch is alive; None if it is on another machine."""
     training: str = "not-started"
     """`not-started`, `running`, or `returned`."""
+    refused: bool = False
+    """Training returned because something was refused on purpose: trying again would be refused again."""
     signal: str | None = None
     """Why this launch was asked to stop."""
+    pause: str | None = None
+    """The pause in force, or the cancellation, in words."""
+    cause: Cause | None = None
+    """The cause of that pause."""
     curves_update: int = 0
     """The update up to which curves have been drawn."""
 
@@ -240,6 +253,7 @@ class RequestStop:
     """Write `stop_requested`."""
 
     why: str
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +289,15 @@ def reconcile(policy: Policy, state: RunState, seen: Seen, now: float) -> tuple[
             require_launch(state, seen.launch)
         return (_before_start(state, seen, now),)
     actions: list[Action] = []
-    if seen.signal and state.stop is None and seen.training == "running":
-        actions.append(RequestStop(seen.signal))
+    why = seen.signal or seen.pause
+    if why and state.stop is None and seen.training == "running":
+        actions.append(RequestStop(why, None if seen.signal else seen.cause))
     recorded = state.recorded()
     due = recorded - recorded % policy.curves_every if seen.training == "running" else recorded
     if due > seen.curves_update:
         actions.append(DrawCurves(due))
     if seen.training == "not-started":
-        actions.append(Leave() if seen.signal else StartTraining())
+        actions.append(Leave() if why else StartTraining())
     elif seen.training == "returned":
         actions.append(StartTraining() if _goes_on(policy, state, seen) else Leave())
     elif now - state.heard_at >= policy.beat_s:
@@ -293,7 +308,13 @@ def reconcile(policy: Policy, state: RunState, seen: Seen, now: float) -> tuple[
 def _goes_on(policy: Policy, state: RunState, seen: Seen) -> bool:
     """Did training return without an end of its own (its controller died, say), with attempts left?"""
     newest = state.attempt
-    if seen.signal or newest is None or newest.launch != seen.launch or newest.attempt in state.ends:
+    if (
+        seen.signal
+        or seen.pause
+        or newest is None
+        or newest.launch != seen.launch
+        or newest.attempt in state.ends
+    ):
         return False
     return sum(attempt.launch == seen.launch for attempt in state.attempts) < policy.attempts
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
+import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,32 +16,58 @@ import typer
 from raykit.cli import output
 from raykit.cli.options import DEFAULT_ROOT, Json, Root
 from raykit.cli.progress import display
-from raykit.errors import ApprovalError, PlanError
+from raykit.errors import ApprovalError, GateError, InvalidInput, PlanError
 from raykit.records import EXACTNESS
 
 if TYPE_CHECKING:
+    from raykit.fleet.claim import Approving
     from raykit.fleet.site import Site
     from raykit.fleet.supervisor import Outcome
+    from raykit.store.base import ObjectStore
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]
+Approve = Annotated[
+    str | None,
+    typer.Option("--approve", metavar="AMOUNT", help="Let this plan come to AMOUNT, as the person of --by."),
+]
+Repair = Annotated[
+    str | None, typer.Option("--repair", metavar="TEXT", help="What was changed after a check had failed.")
+]
+By = Annotated[str | None, typer.Option("--by", envvar="RAYKIT_PERSON", help="The person who says so.")]
+Scripted = Annotated[bool, typer.Option("--scripted", help="A script says so for that person.")]
 
 
-def launch(plan: Plan, root: Root = DEFAULT_ROOT, json: Json = False) -> None:
+def launch(
+    plan: Plan,
+    approve: Approve = None,
+    repair: Repair = None,
+    by: By = None,
+    scripted: Scripted = False,
+    root: Root = DEFAULT_ROOT,
+    json: Json = False,
+) -> None:
     """Run a plan on a private local Ray, or go on with it where it was left; a finished plan is left alone.
 
-    SIGTERM and Ctrl-C commit at the next update and leave with exit code 4; the same command goes on.
+    SIGTERM and Ctrl-C commit at the next update and leave with exit code 4; the same command goes on. So does
+    `raykit pause` from anywhere that sees the store; then `raykit resume` goes on.
 
     Raises:
         RaykitError: whatever refuses the launch, or ended it.
     """
     from raykit.fleet.site import site_of
 
-    _run(site_of(plan, root), json=json)
+    site = site_of(plan, root)
+    if repair is not None:
+        _repair(site, repair, _person(by, "--repair"))
+    _run(site, json=json, approved=_approving(approve, by, scripted))
 
 
 def resume(
     target: Annotated[
-        str, typer.Argument(metavar="NAME|PLAN", help="An experiment of the store, or a plan file.")
+        str,
+        typer.Argument(
+            metavar="NAME|PLAN|SCOPE", help="An experiment of the store, a plan file, or a paused scope."
+        ),
     ],
     as_: Annotated[
         str | None, typer.Option("--as", metavar="CLASS", help="Allow this exactness class, as an amendment.")
@@ -46,13 +75,20 @@ def resume(
     reason: Annotated[
         str | None, typer.Option("--reason", help="Why that is good enough; kept for ever.")
     ] = None,
-    by: Annotated[
-        str | None, typer.Option("--by", envvar="RAYKIT_PERSON", help="The person who allows it.")
-    ] = None,
+    approve: Approve = None,
+    repair: Repair = None,
+    by: By = None,
+    scripted: Scripted = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Go on in the background; follow with raykit watch.")
+    ] = False,
     root: Root = DEFAULT_ROOT,
     json: Json = False,
 ) -> None:
-    """Go on with a run. By name: with the plan and code that are frozen in the store, whatever the checkout says.
+    """End a pause, and go on with the run: with the plan and code that are frozen in the store, by name.
+
+    A pause ends only when its cause is gone: money that was moved, a defect that was repaired. `all`, `role:train`
+    and `contract:DIGEST` only end the pause of that scope, and say how each run goes on.
 
     With `--as`, a named person allows this run to go on with exactly the differences that there are now; the
     amendment is recorded and printed in every report.
@@ -62,12 +98,16 @@ def resume(
         ApprovalError: an amendment without a person or a reason.
         RaykitError: whatever refuses the launch, or ended it.
     """
+    if _is_wide(target):
+        _resume_scope(target, repair, by, root, json=json)
+        return
     from raykit.fleet.claim import amend
     from raykit.fleet.site import site_of, stored_site
 
     with ExitStack() as stack:
         is_file = target.endswith(".toml") or Path(target).is_file()
-        site = site_of(Path(target), root) if is_file else stack.enter_context(stored_site(target, root))
+        name = target.removeprefix("experiment:")
+        site = site_of(Path(target), root) if is_file else stack.enter_context(stored_site(name, root))
         if as_ is not None:
             if as_ not in EXACTNESS:
                 raise PlanError(f"{as_} is not an exactness class", field="--as", rule=" | ".join(EXACTNESS))
@@ -81,14 +121,160 @@ def resume(
                 typer.echo(
                     f"  allowed by {by}: {difference.what}: {difference.was} -> {difference.now}", err=True
                 )
-        _run(site, json=json)
+        if repair is not None:
+            _repair(site, repair, _person(by, "--repair"))
+        _clear(site, repair, by)
+        if detach:
+            _detach(site, json=json)
+            return
+        _run(site, json=json, approved=_approving(approve, by, scripted))
 
 
-def _run(site: Site, *, json: bool) -> None:
+# --- people -------------------------------------------------------------------------------------------------
+
+
+def _person(by: str | None, what: str) -> str:
+    if not by:
+        raise ApprovalError(
+            f"{what} is said by a person",
+            field="--by",
+            rule="a name, or RAYKIT_PERSON",
+            remedy=f"{what} ... --by NAME",
+        )
+    return by
+
+
+def _approving(amount: str | None, by: str | None, scripted: bool) -> Approving | None:
+    if amount is None:
+        return None
+    from raykit.budget.amounts import micros
+    from raykit.fleet.claim import Approving
+
+    person = _person(by, "--approve")
+    return Approving(amount=micros(amount, field="--approve"), person=person, scripted=scripted)
+
+
+def _repair(site: Site, what: str, person: str) -> None:
+    """Record what was done about the checks that have failed so far."""
+    from raykit.store.people import repair
+
+    state = site.run_log("reader").state
+    if not state.failed:
+        raise GateError(
+            f"no check of {site.name} has failed: there is nothing to repair",
+            field="--repair",
+            remedy="leave --repair out",
+        )
+    repair(
+        site.store, site.name, what=what, attempt=max(state.failed.values()), person=person, at=time.time()
+    )
+
+
+def _clear(site: Site, repair: str | None, by: str | None) -> None:
+    """End the pause of this experiment, if its cause is gone. A wider one is not ended by one experiment.
+
+    Raises:
+        FleetPaused: the cause stands.
+        ReplanError: the money is still at its end.
+    """
+    from raykit.pauses import require_cleared
+    from raykit.store.people import read_acts, resume
+
+    scope = f"experiment:{site.name}"
+    found = read_acts(site.store, site.name).pauses.get(scope)
+    if found is None:
+        return
+    short = _short_of_money(site) if found.pause.cause in ("ceiling", "replan") else None
+    cleared = require_cleared(found, repair=repair, needs_replan=short)
+    resume(site.store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
+    typer.echo(f"  the pause is over ({found.words}): {cleared}", err=True)
+
+
+def _short_of_money(site: Site) -> str | None:
+    """Why another attempt would not be paid for, as the ledger stands; None if it would."""
+    from raykit.errors import RaykitError
+    from raykit.fleet.site import make_ready
+    from raykit.fleet.spending import require_spendable
+    from raykit.pauses import Acts
+
+    try:
+        require_spendable(site, make_ready(site), site.run_log("reader"), Acts())
+    except GateError:
+        return None  # the launch says so itself
+    except RaykitError as error:
+        return error.message
+    return None
+
+
+def _is_wide(target: str) -> bool:
+    return target == "all" or target.startswith(("role:", "contract:"))
+
+
+def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *, json: bool) -> None:
+    from raykit.pauses import require_cleared, scope_of
+    from raykit.store import open_store
+    from raykit.store.people import read_scope, resume
+
+    store, scope = open_store(root), scope_of(target)
+    found = read_scope(store, scope).pauses.get(scope)
+    if found is not None:
+        cleared = require_cleared(found, repair=repair, needs_replan=None)
+        resume(store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
+    waiting = _waiting(store)
+    if json:
+        output.print_json({"scope": scope, "was_paused": found is not None, "continue": waiting})
+        return
+    typer.echo(
+        f"{scope} is not paused; nothing was written."
+        if found is None
+        else f"{scope} goes on ({found.words})."
+    )
+    for name in waiting:
+        typer.echo(f"  continue raykit resume {name}{_at(root)}")
+
+
+def _waiting(store: ObjectStore) -> list[str]:
+    """The experiments whose run was paused and has not ended."""
+    import raykit
+
+    return [view.experiment for view in raykit.open(store).runs() if view.state == "paused"]
+
+
+# --- running ------------------------------------------------------------------------------------------------
+
+
+def _detach(site: Site, *, json: bool) -> None:
+    """Start `raykit resume NAME` as a process of its own, its words in a file."""
+    import tempfile
+
+    handle, log = tempfile.mkstemp(prefix=f"raykit-{site.name}-", suffix=".log")
+    command = [sys.executable, "-m", "raykit.cli.main", "resume", site.name, "--root", site.root]
+    with os.fdopen(handle, "wb") as file:
+        process = subprocess.Popen(  # noqa: S603 - this very program
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
+    if json:
+        output.print_json({"experiment": site.name, "pid": process.pid, "log": log})
+    else:
+        typer.echo(
+            f"{site.name} goes on in process {process.pid}.\n"
+            f"  follow   raykit watch {site.name}{_at(site.root)}   or   tail -f {log}\n"
+            f"  pause    raykit pause {site.name}{_at(site.root)} --reason ..."
+        )
+
+
+def _run(site: Site, *, json: bool, approved: Approving | None) -> None:
     from raykit.fleet.supervisor import launch as run
 
-    with display(quiet=json) as shown:
-        outcome = run(site, tell=shown.tell, say=shown.say)
+    try:
+        with display(quiet=json) as shown:
+            outcome = run(site, tell=shown.tell, say=shown.say, approved=approved)
+    except ApprovalError as error:
+        typed = _asked(error, site) if approved is None and not json else None
+        if typed is None:
+            raise
+        with display(quiet=json) as shown:
+            outcome = run(site, tell=shown.tell, say=shown.say, approved=typed)
     if json:
         output.print_json(_record(outcome))
     else:
@@ -97,26 +283,55 @@ def _run(site: Site, *, json: bool) -> None:
         raise typer.Exit(outcome.exit_code)
 
 
+def _asked(error: ApprovalError, site: Site) -> Approving | None:
+    """What a person types on a terminal to approve this plan; None off a terminal, or if they do not."""
+    person = os.environ.get("RAYKIT_PERSON")
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or site.plan.budget is None or error.field:
+        return None
+    from raykit.budget.amounts import micros
+    from raykit.fleet.claim import Approving
+
+    ceiling = site.plan.budget.ceiling
+    typer.echo(
+        f"  {error.message}\n"
+        f"  Approving covers: this plan up to {ceiling:,.2f}; no restart, no sealed set, no promotion, no deletion.",
+        err=True,
+    )
+    person = person or typer.prompt("  Your name", err=True)
+    typed = typer.prompt(
+        f"  Type the amount to approve as {person} (Enter: no)", default="", show_default=False, err=True
+    )
+    if not typed.strip():
+        return None
+    amount = micros(typed.strip(), field="the amount")
+    if amount <= 0:
+        raise InvalidInput("nothing was approved", field="the amount", value=typed)
+    return Approving(amount=amount, person=person, scripted=False)
+
+
 def _record(outcome: Outcome) -> dict[str, object]:
     return {
         "experiment": outcome.experiment,
         "run": outcome.run,
         "reason": outcome.reason,
+        "cause": outcome.cause,
         "update": outcome.update,
         "already": outcome.already,
         "detail": outcome.detail,
         "ratio": outcome.ratio,
         "curves": list(outcome.curves),
+        "cost_micros": outcome.cost,
         "exit_code": outcome.exit_code,
     }
 
 
+def _at(root: str) -> str:
+    """The option that names the root, where it is not the one that a command takes by itself."""
+    return "" if root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT")) else f" --root {shlex.quote(root)}"
+
+
 def _text(outcome: Outcome, site: Site) -> str:
-    at = (
-        ""
-        if site.root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT"))
-        else f" --root {shlex.quote(site.root)}"
-    )
+    at = _at(site.root)
     name, update = outcome.experiment, output.count(outcome.update)
     if outcome.already:
         return f"{name} is already complete, at update {update}; nothing was written.\n  see  raykit show {name}{at}"
@@ -127,6 +342,12 @@ def _text(outcome: Outcome, site: Site) -> str:
             early = f" ({outcome.detail})" if outcome.detail else ""
             head = f"{name} is complete at update {update}{early}{ratio}."
             tail = f"\n  next     raykit show {name}{at}   raykit history {name}{at}   raykit check{at}"
+        case "paused" if outcome.cause == "ceiling":
+            head = f"{name} is paused at update {update}: {outcome.detail}; nothing is lost."
+            tail = (
+                f"\n  why      raykit budget show {name}{at}"
+                f"\n  continue raykit budget replan {name}{at} --reason ... --by NAME   then   raykit resume {name}{at}"
+            )
         case "paused" | "preempted":
             head = f"{name} stopped at update {update} ({outcome.detail or outcome.reason}); nothing is lost."
             tail = f"\n  continue raykit resume {name}{at}"
@@ -136,4 +357,11 @@ def _text(outcome: Outcome, site: Site) -> str:
                 f"\n  look     raykit logs {name}{at}"
                 f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
             )
-    return head + pictures + tail
+    return head + _cost(outcome) + pictures + tail
+
+
+def _cost(outcome: Outcome) -> str:
+    if not outcome.cost:
+        return ""
+    spent = output.usd(outcome.cost / 1_000_000)
+    return f"\n  cost     {spent} for this launch; all of it: raykit budget show {outcome.experiment}"

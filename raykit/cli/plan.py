@@ -303,7 +303,19 @@ def _numbers(plan: Plan) -> str:
 
 
 def _cost(plan: Plan) -> str:
-    ceiling = (
-        f"; ceiling below {output.usd(plan.budget.ceiling_usd)}" if plan.budget else "; no ceiling given"
+    from raykit.budget.amounts import shown
+    from raykit.budget.lines import plan_lines
+    from raykit.read.sizing import ceiling_of, fixed_of, scratch_of, sized, unit_of
+
+    train, ceiling = sized(plan, None, None), ceiling_of(plan)
+    unit = unit_of(plan)
+    bound = "no ceiling given" if plan.budget is None else f"ceiling {shown(ceiling, unit)} {unit}"
+    if train.rate == 0:
+        return f"this machine's own processors: not billed; {bound}"
+    lines = plan_lines(
+        ceiling=ceiling, train=train, fixed=fixed_of(plan), scratch=scratch_of(plan), unit=unit
     )
-    return f"this machine's own processors: not billed{ceiling}"
+    parts = ", ".join(f"{line.line} {shown(line.planned, unit)}" for line in lines)
+    guess = " (a guess: no run of this plan is measured yet)" if train.uncertain and not train.capped else ""
+    each = f"{train.accelerators} x {shown(train.rate, unit)} an hour ({train.source})"
+    return f"at worst {parts}{guess}; {bound}; {each}"

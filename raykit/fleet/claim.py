@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import metadata
 
 from raykit import reconcile as brain
 from raykit.errors import GateError, HeldError
 from raykit.fleet.site import RUN, Site, changed_members, make_ready, task_of
+from raykit.fleet.spending import Spending, approve, open_spending, require_spendable
 from raykit.ids import digest_of
+from raykit.pauses import require_running, scopes_of
 from raykit.plan import contract, differences
 from raykit.records import (
     Amended,
@@ -28,6 +31,7 @@ from raykit.records import (
 )
 from raykit.store import layout
 from raykit.store.log import Log, RunLog
+from raykit.store.people import People
 from raykit.store.place import alive, this_place
 from raykit.store.plans import read_plan
 from raykit.store.probe import probe
@@ -66,10 +70,27 @@ def completed_at(site: Site, state: brain.RunState) -> int | None:
     return ended.update
 
 
-def claim(site: Site, log: RunLog) -> tuple[Task, Start]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A run that is this launch's: what its workers are told, how it goes on, and what it spends from."""
+
+    task: Task
+    start: Start
+    spending: Spending
+
+
+def claim(site: Site, log: RunLog, people: People, approved: Approving | None = None) -> Claimed:
     """Decide how the run goes on, freeze what it is made of, and take it for a new launch.
 
+    `approved` is what a person has said beforehand about money; without it, what needs an approval is refused.
+
     Raises:
+        CancelledError: the experiment was ended for good.
+        FleetPaused: a pause is in force.
+        ApprovalError: a person has to approve this plan first, or to part it from an account.
+        BudgetError: the ceiling, the line or the account cannot pay.
+        ReplanError: money has to be moved first.
+        GateError: a necessary check has failed, and no repair is recorded.
         PlanError: the recipe, its params, data or splits are not usable.
         UnusableRootError: the store cannot be written or trusted.
         HeldError: another launch that is alive holds the run.
@@ -77,6 +98,8 @@ def claim(site: Site, log: RunLog) -> tuple[Task, Start]:
         CorruptError: stored bytes do not match their digests.
         StoreUnavailableError: the store did not answer.
     """
+    acts = people.refresh()
+    require_running(acts, site.name, scopes_of(site.name, "train", digest_of(contract(site.plan))))
     ready = make_ready(site)
     task = task_of(site, ready)
     _takeable(log.state, task)
@@ -89,10 +112,25 @@ def claim(site: Site, log: RunLog) -> tuple[Task, Start]:
         changed_members(site, ready),
         code=frozen.folder_files(site.folder),
     )
+    if approved is None:
+        require_spendable(site, ready, log, acts)
     probe(site.store)
     lock(site, ready)
+    spending = open_spending(site, ready, log, acts)
+    if approved is not None:
+        approve(site, spending, approved.amount, person=approved.person, scripted=approved.scripted)
+        require_spendable(site, ready, log, acts)
     _take(log, task)
-    return task, start
+    return Claimed(task=task, start=start, spending=spending)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approving:
+    """What a person says about this plan's money as it is launched."""
+
+    amount: int
+    person: str
+    scripted: bool
 
 
 def _seen(state: brain.RunState, task: Task) -> brain.Seen:

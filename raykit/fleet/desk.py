@@ -181,16 +181,17 @@ class Desk:
             self._trouble = RaykitError(f"the ledger could not be served: {type(error).__name__}: {error}")
             return [self._trouble] * len(batch)
         self._trouble = None
-        self._contact = time.monotonic()
         return answers
 
     def _decide(self, batch: Sequence[Wanted[Any]]) -> list[Any]:
         now = self._clock()
         self._require_ledger()
+        self._ledger.refresh()
+        self._heed()
         acts = {name: self._acts(name) for name in {wanted.experiment for wanted in batch}}
         asks = [_ask(wanted, acts[wanted.experiment], now) for wanted in batch]
         answers = self._ledger.decide_all(asks, at=now)
-        self._note()
+        self._heed()
         book = self._ledger.book
         return [
             answer if isinstance(answer, RaykitError) else _read(wanted, book, now)
@@ -218,15 +219,16 @@ class Desk:
         except RaykitError as error:
             return error
 
-    def _note(self) -> None:
+    def _heed(self) -> None:
         """Keep what beats are answered from: the ledger itself is locked while an append is under way."""
         new = self._ledger.entries[self._noted :]
         for entry in new:
             for event in entry.events:
-                self._note_event(event)
+                self._note(event)
         self._noted += len(new)
+        self._contact = time.monotonic()
 
-    def _note_event(self, event: Record) -> None:
+    def _note(self, event: Record) -> None:
         match event:
             case Reserved():
                 self._open.add(event.lease)

@@ -5,34 +5,46 @@ The run's log says everything, and this process may die at any instant: the next
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from ray._private import worker as ray_worker
 from ray.train import WorkerGroupError
 
 from raykit import reconcile as brain
-from raykit.errors import CorruptError, RaykitError, StoreUnavailableError, UnknownOutcomeError, by_kind
-from raykit.fleet.claim import claim, completed_at
+from raykit.errors import (
+    BudgetError,
+    CorruptError,
+    RaykitError,
+    StoreUnavailableError,
+    UnknownOutcomeError,
+    by_kind,
+)
+from raykit.fleet.claim import Approving, Claimed, claim, completed_at
 from raykit.fleet.follow import Followed, Glimpse
+from raykit.fleet.pictures import Pictures
+from raykit.fleet.purse import Purse
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
+from raykit.fleet.signals import Signals
 from raykit.fleet.site import RUN, Site
-from raykit.plan import Plan
-from raykit.records import AttemptEnded, Beat, EndReason, Record, Released, RunEntry, StopRequested
-from raykit.report.curves import draw_development, draw_fields, draw_ratio
-from raykit.store import layout
+from raykit.ids import digest_of
+from raykit.pauses import InForce, in_force, scopes_of
+from raykit.plan import Plan, contract
+from raykit.records import AttemptEnded, Beat, Cause, EndReason, Record, Released, RunEntry, StopRequested
 from raykit.store.log import RunLog
+from raykit.store.people import People, pause
 from raykit.store.place import this_place
-from raykit.train.inputs import Task
+from raykit.train.door import Door
 
 LOOP_S = 0.5
+BACKSTOP_S = 2.0
+"""So long before the end of what is paid for, a launch ends whether or not its workers have reached a boundary."""
 SPARE_CPUS = 1
 """Beside one CPU per rank: for the train controller."""
+
+OVERDRAWN = "what is reserved for this attempt was used up before it reached a boundary"
 
 Tell = Callable[[Glimpse], None]
 Say = Callable[[str], None]
@@ -48,8 +60,11 @@ class Outcome:
     update: int
     already: bool = False
     detail: str | None = None
+    cause: Cause | None = None
     ratio: float | None = None
     curves: tuple[str, ...] = ()
+    cost: int | None = None
+    """What this launch has cost, in micro-units of its account; None if nobody knows yet."""
 
     @property
     def exit_code(self) -> int:
@@ -61,15 +76,20 @@ class Outcome:
         return by_kind((self.detail or "").split(":", 1)[0]).exit_code
 
 
-def launch(site: Site, *, tell: Tell, say: Say) -> Outcome:
+def launch(site: Site, *, tell: Tell, say: Say, approved: Approving | None = None) -> Outcome:
     """Run a plan to its end, or go on with it; a finished plan is left alone.
 
-    `tell` gets a glimpse every half second, `say` a line at every stage.
+    `tell` gets a glimpse every half second, `say` a line at every stage; `approved` is what a person lets it cost.
 
     Raises:
+        CancelledError: the experiment was ended for good.
+        FleetPaused: a pause is in force.
+        ApprovalError: a person has to approve this plan first, or to part it from an account.
+        BudgetError: the ceiling, the line or the account cannot pay.
+        ReplanError: money has to be moved first.
         PlanError: the recipe, its params, data or splits are not usable.
         UnusableRootError: the store cannot be written or trusted.
-        GateError: the experiment is complete under another plan.
+        GateError: the experiment is complete under another plan, or a check has failed without a repair.
         HeldError: another launch that is alive holds the run.
         ExactnessError: the resume would be less exact than the plan needs.
         CorruptError: stored bytes do not match their digests.
@@ -80,12 +100,14 @@ def launch(site: Site, *, tell: Tell, say: Say) -> Outcome:
     ended_at = completed_at(site, log.state)
     if ended_at is not None:
         return Outcome(experiment=site.name, run=RUN, reason="completed", update=ended_at, already=True)
-    task, start = claim(site, log)
+    people = People(site.store, site.name)
+    claimed = claim(site, log, people, approved)
+    start = claimed.start
     if start.receipt is not None:
         say(f"resume from update {start.receipt.update:,} · {start.receipt.exactness}")
         for passed in start.receipt.passed_over:
             say(f"passed over update {passed.update:,}: {passed.why}")
-    return _Launch(site, task, log, tell, say).run()
+    return _Launch(site, claimed, log, people, tell, say).run()
 
 
 def _policy(plan: Plan) -> brain.Policy:
@@ -112,32 +134,68 @@ class _Training:
 class _Launch:
     """One launch that owns its run."""
 
-    def __init__(self, site: Site, task: Task, log: RunLog, tell: Tell, say: Say) -> None:
+    def __init__(
+        self, site: Site, claimed: Claimed, log: RunLog, people: People, tell: Tell, say: Say
+    ) -> None:
         self._site = site
-        self._task = task
+        self._task = claimed.task
+        self._purse = Purse(site, claimed.task, claimed.spending)
         self._log = log
+        self._people = people
         self._tell = tell
         self._say = say
-        self._signal: str | None = None
+        self._signals = Signals(say)
+        self._paused: str | None = None
+        self._overdrawn = False
+        """What was reserved is used up, and no boundary came before."""
         self._training = _Training()
         self._followed = Followed()
         self._drawn = 0
         self._told = 0
         self._away_since: float | None = None
         self._ray: LocalRay | None = None
-        self._curves: dict[str, str] = {}
+        self._door: Door | None = None
+        self._pictures = Pictures(site, say)
 
     def run(self) -> Outcome:
-        with self._handling_signals() as handle:
+        with self._signals.handled() as handle:
+            self._reserve()
             try:
                 self._start_ray()
                 handle()  # Ray has put its own handlers there
                 while not self._patient_turn():
-                    self._pause()
+                    self._wait()
             finally:
                 if self._ray is not None:
                     self._ray.close()
-        return self._outcome()
+                cost = self._settle()
+        return replace(self._outcome(), cost=cost)
+
+    def _reserve(self) -> None:
+        """Nothing starts before its worst case is reserved; a refusal lets go of the run again."""
+        try:
+            self._purse.reserve()
+        except RaykitError:
+            self._leave()
+            raise
+
+    def _settle(self) -> int | None:
+        """Say what the launch has cost, now that it holds nothing any more; None if that cannot be written now."""
+        state = self._log.state
+        mine = [attempt for attempt in state.attempts if attempt.launch == self._task.launch]
+        rows = [row for row in self._followed.rows if mine and row.attempt == mine[-1].attempt]
+        ended = None if not mine else state.ends.get(mine[-1].attempt)
+        try:
+            cost = self._purse.settle(
+                reason="killed" if ended is None else ended.reason,
+                attempts=len(mine),
+                wall_ms=int(rows[-1].elapsed_s * 1000) if rows else 0,
+            )
+            self._purse.let_go(self._say)
+        except (StoreUnavailableError, UnknownOutcomeError) as error:
+            self._say(f"what this launch has cost could not be written ({error}); the next launch settles it")
+            return None
+        return cost
 
     def _start_ray(self) -> None:
         for ended in end_leftovers():
@@ -147,8 +205,9 @@ class _Launch:
         # Ray prints what happens to its workers on this process's stdout, where the result belongs.
         ray_worker._worker_logs_enabled = False
         self._say(f"dashboard {self._ray.dashboard_url}")
+        self._door = self._purse.door()
 
-    def _pause(self) -> None:
+    def _wait(self) -> None:
         """Until the next turn: half a second, or less if training returns."""
         if self._training.word == "running" and self._training.thread is not None:
             self._training.thread.join(LOOP_S)
@@ -178,18 +237,39 @@ class _Launch:
         """Observe, reconcile, act; True when this launch has let go."""
         self._log.refresh()
         state = self._log.state
+        pause = self._heed_people()
         self._followed.follow(self._site.store, state.events)
         self._tell(self._followed.glimpse(state, self._site.plan.run.updates))
         self._tell_restarts(state)
+        if self._purse.left_s(self._told) < BACKSTOP_S:
+            self._overdrawn = True
+            self._leave()
+            return True
         seen = brain.Seen(
             launch=self._task.launch,
             place=this_place(),
             training=self._training.word,
-            signal=self._signal,
+            refused=isinstance(self._training.error, RaykitError),
+            signal=self._signals.come,
+            pause=self._paused,
+            cause=None if pause is None else pause.pause.cause,
             curves_update=self._drawn,
         )
         actions = brain.reconcile(_policy(self._site.plan), state, seen, time.time())
         return any(self._act(action) for action in actions)
+
+    def _heed_people(self) -> InForce | None:
+        """The pause in force, if there is one; what is said once stays said for this launch."""
+        acts = self._people.refresh()
+        plan = self._site.plan
+        found = in_force(acts, scopes_of(self._site.name, "train", digest_of(contract(plan))))
+        words = None if found is None else found.words
+        if acts.cancelled is not None:
+            words = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
+        if words is not None and self._paused is None:
+            self._paused = words
+            self._say(f"{words}; committing at the next update, then leaving")
+        return found
 
     def _tell_restarts(self, state: brain.RunState) -> None:
         """Say that Ray started the gang again: nobody would see it in the bar."""
@@ -203,12 +283,13 @@ class _Launch:
         match action:
             case brain.StartTraining():
                 self._start_training()
-            case brain.RequestStop(why):
-                self._append(StopRequested(launch=self._task.launch, why=why))
+            case brain.RequestStop(why, cause):
+                self._append(StopRequested(launch=self._task.launch, why=why, cause=cause))
             case brain.SendBeat():
                 self._append(Beat(launch=self._task.launch))
             case brain.DrawCurves(update):
-                self._draw(update)
+                self._drawn = update
+                self._pictures.draw(self._followed)
             case brain.Leave():
                 self._leave()
                 return True
@@ -220,8 +301,8 @@ class _Launch:
         """Start the gang; again, with what is left of the attempts, if its controller died."""
         from raykit.train.runner import fit
 
-        ray, plan, launch = self._ray, self._site.plan, self._task.launch
-        assert ray is not None
+        ray, door, plan, launch = self._ray, self._door, self._site.plan, self._task.launch
+        assert ray is not None and door is not None
         used = sum(attempt.launch == launch for attempt in self._log.state.attempts)
         if used:
             self._say(
@@ -237,6 +318,7 @@ class _Launch:
                     storage=ray.folder / "train",
                     name=f"{launch}-{used}",
                     restarts=plan.run.attempts - used - 1,
+                    door=door,
                 )
             except BaseException as error:  # noqa: BLE001 - it belongs to the loop, which records it
                 training.error = error
@@ -251,6 +333,10 @@ class _Launch:
 
         self._log.append(decide, at=time.time())
 
+    @property
+    def _told_to_stop(self) -> bool:
+        return self._signals.come is not None or self._paused is not None or self._overdrawn
+
     def _leave(self) -> None:
         """Say how the attempt ended if it could not, and let go of the run."""
 
@@ -259,7 +345,7 @@ class _Launch:
             brain.require_launch(state, self._task.launch)
             events: list[Record] = []
             newest = state.attempt
-            reason: EndReason = "paused" if self._signal else "failed"
+            reason: EndReason = "paused" if self._told_to_stop else "failed"
             if newest is not None and newest.launch == self._task.launch:
                 ended = state.ends.get(newest.attempt)
                 if ended is None:
@@ -267,16 +353,37 @@ class _Launch:
                         attempt=newest.attempt,
                         reason=self._how(),
                         update=state.recorded(),
-                        detail=self._why(),
+                        detail=OVERDRAWN if self._overdrawn else self._why(),
+                        cause="ceiling" if self._overdrawn else None,
                     )
                     events.append(ended)
                 reason = ended.reason
             return [*events, Released(launch=self._task.launch, reason=reason)]
 
         self._log.append(decide, at=time.time())
+        self._pause_at_the_ceiling()
+
+    def _pause_at_the_ceiling(self) -> None:
+        """Work that ended because its money did stays paused until a person has moved some."""
+        state, error = self._log.state, self._training.error
+        mine = state.attempt is not None and state.attempt.launch == self._task.launch
+        ended = state.ended if mine else None
+        at_end = self._overdrawn or (ended is not None and ended.cause == "ceiling")
+        if not at_end and not isinstance(error, BudgetError):
+            return
+        pause(
+            self._site.store,
+            f"experiment:{self._site.name}",
+            cause="ceiling",
+            reason=str(error) if isinstance(error, BudgetError) else (ended and ended.detail) or OVERDRAWN,
+            person=f"launch {self._task.launch}",
+            at=time.time(),
+        )
 
     def _how(self) -> EndReason:
-        """How an attempt ended that could not say so: its recipe failed, or it was killed."""
+        """How an attempt ended that could not say so: its recipe failed, its money did, or it was killed."""
+        if self._overdrawn:
+            return "paused"
         error = self._training.error
         return "failed" if isinstance(error, WorkerGroupError) else "killed"
 
@@ -291,62 +398,6 @@ class _Launch:
         said = lines[0] if len(lines) == 1 or not lines[0].endswith(":") else f"{lines[0]} {lines[-1]}"
         return f"{type(error).__name__}: {said[:400]}"
 
-    # --- curves ---------------------------------------------------------------------------------------------
-
-    def _draw(self, update: int) -> None:
-        """Draw the curves from durable rows. Derived files: the last drawing wins, and none ends a run."""
-        self._drawn = update
-        for file, draw in self._pictures():
-            key = layout.curve(self._site.name, RUN, file)
-            try:
-                self._site.store.put_derived(key, draw())
-                self._curves[file] = key
-            except Exception as error:  # noqa: BLE001 - a picture that cannot be drawn is no reason to stop a run
-                self._say(f"{file} could not be drawn: {error}")
-
-    def _pictures(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """The pictures that there are rows for, each with what draws it."""
-        name, plan, seen = self._site.name, self._site.plan, self._followed
-        if seen.rows:
-            title, decay = f"{name}: {plan.decision}", float(plan.run.curves.smooth.split()[1])
-            yield (
-                "ratio.png",
-                lambda: draw_ratio(seen.rows, seen.evaluations, title=title, smooth_decay=decay),
-            )
-        if seen.evaluations:
-            yield "development.png", lambda: draw_development(seen.evaluations, title=name)
-        if seen.monitors:
-            declared = plan.qc.fields if plan.qc is not None else {}
-            yield "fields.png", lambda: draw_fields(seen.monitors, title=name, declared=declared)
-
-    # --- signals --------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _handling_signals(self) -> Iterator[Callable[[], None]]:
-        """SIGTERM and Ctrl-C ask for a commit and an end; a second Ctrl-C does not wait for it.
-
-        Gives what puts the handlers there again, for after Ray has put its own.
-        """
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            if self._signal is not None and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self._signal = signal.Signals(number).name
-            self._say(f"{self._signal}: committing at the next update, then leaving (Ctrl-C again: at once)")
-
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-        def handle() -> None:
-            for number in before:
-                signal.signal(number, on_signal)
-
-        handle()
-        try:
-            yield handle
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
     # --- the end --------------------------------------------------------------------------------------------
 
     def _outcome(self) -> Outcome:
@@ -358,9 +409,10 @@ class _Launch:
             return Outcome(
                 experiment=self._site.name,
                 run=RUN,
-                reason="paused" if self._signal else "failed",
+                reason="paused" if self._told_to_stop else "failed",
                 update=state.recorded(),
-                detail=self._why(),
+                detail=OVERDRAWN if self._overdrawn else self._paused or self._why(),
+                cause="ceiling" if self._overdrawn else None,
             )
         return Outcome(
             experiment=self._site.name,
@@ -368,6 +420,7 @@ class _Launch:
             reason=ended.reason,
             update=ended.update,
             detail=ended.detail,
+            cause=ended.cause,
             ratio=rows[-1].ratio if rows else None,
-            curves=tuple(self._curves.values()),
+            curves=tuple(self._pictures.drawn.values()),
         )

@@ -16,13 +16,15 @@ from raykit.budget.lines import FOREVER_MS, guessed_wall_ms
 from raykit.budget.worst import Sizing
 from raykit.plan import Plan
 from raykit.read.rows import RowTable
-from raykit.records import MICRO, AttemptStarted, Commit, Launched, Row, RunEntry, Segment
+from raykit.records import MICRO, AttemptStarted, Commit, Launched, Row, RunEntry, Segment, Unit
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 
-GUESSED_SETUP_MS = 30_000
+GUESSED_SETUP_MS = 60_000
 GUESSED_WINDOW_MS = 60_000
-GUESSED_DRAIN_MS = 15_000
+GUESSED_DRAIN_MS = 30_000
+LEAST_SETUP_MS = 10_000
+"""What any start takes: where only the money bounds a run, nothing more is asked of it."""
 LEAST_DRAIN_MS = 5_000
 """What ends beside the save: the gang, and the launch's last words."""
 
@@ -50,9 +52,19 @@ def sizing_of(store: ObjectStore, plan: Plan, *, book: Book | None, run: str = "
         CorruptError: the run's log or rows are damaged.
         StoreUnavailableError: the store did not answer.
     """
-    found = measure(store, plan.name, run)
+    return sized(plan, measure(store, plan.name, run), book)
+
+
+def sized(plan: Plan, found: Measured | None, book: Book | None) -> Sizing:
+    """What a run of this plan costs to size, given what was measured of it, if anything was.
+
+    Raises:
+        BudgetError: the ceiling does not even pay for set-up and drain.
+    """
     run_plan = plan.run
     setup_ms, window_ms, drain_ms = GUESSED_SETUP_MS, GUESSED_WINDOW_MS, GUESSED_DRAIN_MS
+    if found is None and run_plan.wall_h is None:
+        setup_ms, drain_ms = LEAST_SETUP_MS, LEAST_DRAIN_MS
     if found is not None:
         setup_ms = found.setup_ms
         window_ms = int(run_plan.checkpoint_every * found.update_ms) + found.save_ms
@@ -95,6 +107,12 @@ def _wall_ms(plan: Plan, sizing: Sizing, found: Measured | None, ceiling: int) -
 
 
 # --- what a plan says of money ------------------------------------------------------------------------------
+
+
+def unit_of(plan: Plan) -> Unit:
+    """The unit that the plan's budget is in."""
+    budget = plan.budget
+    return "accelerator-hours" if budget is not None and budget.accelerator_hours is not None else "usd"
 
 
 def ceiling_of(plan: Plan) -> int:

@@ -23,6 +23,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from raykit.errors import RaykitError, by_kind
 from raykit.plan import Plan
 from raykit.train.directive import Directive
+from raykit.train.door import Door
 from raykit.train.facts import local_device
 from raykit.train.gang import Gang
 from raykit.train.inputs import Task
@@ -32,11 +33,11 @@ GANG_TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for the others in one collective call."""
 
 
-def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> None:
+def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int, door: Door) -> None:
     """Run the gang to its end, restarts included. Blocks; how the run ended is in the run's log.
 
     `storage` is a private folder for Ray Train's own notes, `name` new for every call; workers are started again
-    at most `restarts` times.
+    at most `restarts` times, each time only after the `door`, which travels to them, has reserved that attempt.
 
     Raises:
         RaykitError: what a rank refused before its attempt had a number; later refusals are in the run's log.
@@ -50,7 +51,7 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int) -> N
     gpu = local_device(plan) == "cuda"
     trainer = DataParallelTrainer(
         _rank,
-        train_loop_config={"task": task.plain(), "refusal": str(refusal)},
+        train_loop_config={"task": task.plain(), "refusal": str(refusal), "door": door},
         scaling_config=ScalingConfig(
             num_workers=plan.run.workers,
             use_gpu=gpu,
@@ -76,7 +77,8 @@ def _rank(config: dict[str, Any]) -> None:
     """One rank. A deliberate refusal is in the run's log already; raised here, Ray would only try it again."""
     gang = _join()
     try:
-        work(Task.of(config["task"]), gang, Directive(), notice=_preemption)
+        door = config["door"] if gang.leads else None
+        work(Task.of(config["task"]), gang, Directive(), notice=_preemption, door=door)
     except RaykitError as error:
         print(f"{error.kind}: {error}")
         if gang.leads:

@@ -1,0 +1,41 @@
+"""SIGTERM and Ctrl-C as a wish: commit at the next update, then leave."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Signals:
+    """Which signal has come, if one has."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self.come: str | None = None
+
+    @contextmanager
+    def handled(self) -> Iterator[Callable[[], None]]:
+        """Handle both for the time of the block; a second Ctrl-C does not wait for a commit.
+
+        Gives what puts the handlers there again, for after Ray has put its own.
+        """
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def handle() -> None:
+            for number in before:
+                signal.signal(number, self._on_signal)
+
+        handle()
+        try:
+            yield handle
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.come is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.come = signal.Signals(number).name
+        self._say(f"{self.come}: committing at the next update, then leaving (Ctrl-C again: at once)")

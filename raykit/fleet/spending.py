@@ -1,0 +1,252 @@
+"""The money of one launch: the account that it belongs to, what its plan sets aside, and what its attempts ask with.
+
+Refusals come before anything starts and write nothing: a launch is tried on a draft of the book first.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from raykit.budget import acts as money
+from raykit.budget.admit import settle_at_most
+from raykit.budget.book import Book, Lease
+from raykit.budget.lines import expected_cost, plan_lines
+from raykit.budget.worst import Sizing
+from raykit.fleet.door import Attempts, begin, elapsed_ms
+from raykit.fleet.site import Site
+from raykit.ids import digest_of
+from raykit.pauses import Acts
+from raykit.plan import contract, decision_digest, projection
+from raykit.read.sizing import (
+    ceiling_of,
+    expected_wall_ms,
+    fixed_of,
+    measure,
+    scratch_of,
+    sizing_of,
+    unit_of,
+)
+from raykit.reconcile import RunState
+from raykit.records import AccountOpened, Freed, Launched, Planned, Record, Released, Settled
+from raykit.store.accounts import Identity, choose_account, join_account
+from raykit.store.ledger import Ledger
+from raykit.store.log import RunLog
+from raykit.store.place import alive
+from raykit.train.prepare import Prepared
+
+PREVIEW = "preview"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a launch spends from, and what its attempts ask with."""
+
+    ledger: Ledger
+    attempts: Attempts
+
+    @property
+    def sizing(self) -> Sizing:
+        return self.attempts.sizing
+
+
+def identity_of(site: Site, ready: Prepared) -> Identity:
+    """What this plan's work is, as far as its account is concerned."""
+    return Identity(
+        experiment=site.name,
+        decision=decision_digest(site.plan),
+        data=digest_of([ready.data_sha256, digest_of(contract(site.plan))]),
+    )
+
+
+def failed_gates(state: RunState, acts: Acts) -> tuple[str, ...]:
+    """Necessary checks that have failed, without a repair recorded since."""
+    return tuple(gate for gate, attempt in sorted(state.failed.items()) if attempt > acts.repaired)
+
+
+def require_spendable(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> None:
+    """Try on a draft whether a launch would be let through the door. Writes nothing.
+
+    Raises:
+        ApprovalError: a person has to approve this plan first, or to part it from an account.
+        BudgetError: the ceiling, the line or the account cannot pay.
+        ReplanError: money has to be moved first.
+        GateError: a necessary check has failed, and no repair is recorded.
+        FleetPaused: a pause is in force.
+        CancelledError: the experiment was ended for good.
+        CorruptError: the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    now = time.time()
+    account = choose_account(site.store, identity_of(site, ready), _named(site))
+    ledger = Ledger(site.store, account, by="reader")
+    ledger.refresh()
+    draft = ledger.book.draft()
+    if draft.opened is None:
+        draft.apply(AccountOpened(account=account, unit=unit_of(site.plan), why="preview"), now)
+    for event in [
+        *_ends_of_dead(draft, site, log, now),
+        *_planned(site, ready, draft),
+        *_frees(draft, site, now),
+    ]:
+        draft.apply(event, now)
+    asked = attempts_of(site, log, acts, draft)
+    begin(asked, PREVIEW, 1, acts=acts, now=now)(draft)
+
+
+def open_spending(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> Spending:
+    """Join the account, set the plan's lines aside, and settle what dead launches have left open.
+
+    Raises:
+        ApprovalError: the work is related to another account.
+        InvalidInput: the account is kept in another unit.
+        BudgetError: the plan does not fit under its own ceiling.
+        CorruptError: the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: what was written last is not known.
+    """
+    now = time.time()
+    ledger = join_account(
+        site.store, identity_of(site, ready), _named(site), unit=unit_of(site.plan), by="launch", at=now
+    )
+
+    def settle_and_plan(book: Book) -> list[Record]:
+        return [*_ends_of_dead(book, site, log, now), *_planned(site, ready, book), *_frees(book, site, now)]
+
+    ledger.decide(settle_and_plan, at=now)
+    return Spending(ledger=ledger, attempts=attempts_of(site, log, acts, ledger.book))
+
+
+def attempts_of(site: Site, log: RunLog, acts: Acts, book: Book) -> Attempts:
+    """What the attempts of this plan ask with, as things stand."""
+    return Attempts(
+        experiment=site.name,
+        projection=projection_of(site, book),
+        sizing=sizing_of(site.store, site.plan, book=book),
+        failed=failed_gates(log.state, acts),
+    )
+
+
+def projection_of(site: Site, book: Book) -> str:
+    """What an approval of this plan has to name, with the ceiling as the ledger has it."""
+    known = book.allocations.get(site.name)
+    return projection(site.plan, ceiling=ceiling_of(site.plan) if known is None else known.ceiling)
+
+
+def approve(
+    site: Site, spending: Spending, amount: int, *, person: str, scripted: bool, reason: str | None = None
+) -> bool:
+    """Let this plan come to `amount`, as a person says; False if it might already.
+
+    Raises:
+        ApprovalError: the amount is above the plan's ceiling.
+        CorruptError: the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: the reply was lost; say it again.
+    """
+    written = spending.ledger.decide(
+        lambda book: money.approve_plan(
+            book,
+            site.name,
+            covers=amount,
+            projection=projection_of(site, book),
+            person=person,
+            reason=reason,
+            scripted=scripted,
+        ),
+        at=time.time(),
+    )
+    return bool(written)
+
+
+# --- what is written at a start -----------------------------------------------------------------------------
+
+
+def _named(site: Site) -> str | None:
+    return None if site.plan.budget is None else site.plan.budget.account
+
+
+def _planned(site: Site, ready: Prepared, book: Book) -> list[Planned]:
+    """The plan's lines, where the ledger does not have them yet: afterwards only a replan changes them."""
+    if site.name in book.allocations:
+        return []
+    plan, ceiling = site.plan, ceiling_of(site.plan)
+    sizing = sizing_of(site.store, plan, book=book)
+    wall_ms = expected_wall_ms(plan, measure(site.store, plan.name))
+    planned = Planned(
+        experiment=site.name,
+        plan=ready.lock_sha256,
+        decision=decision_digest(plan),
+        ceiling=ceiling,
+        lines=plan_lines(
+            ceiling=ceiling,
+            train=sizing,
+            fixed=fixed_of(plan),
+            scratch=scratch_of(plan),
+            unit=unit_of(site.plan),
+        ),
+        rates={"train": sizing.rate},
+        margin_permille=sizing.margin_permille,
+        expected=expected_cost(sizing, sizing.wall_ms if wall_ms is None else wall_ms),
+        expected_ms=0 if wall_ms is None else wall_ms,
+        uncertain=sizing.uncertain,
+    )
+    made = money.plan(book, planned)
+    return [] if made is None else [made]
+
+
+def _frees(book: Book, site: Site, now: float) -> list[Freed]:
+    """Machines that were held while nobody worked work again: what they cost meanwhile is known."""
+    return [
+        Freed(experiment=name, pool=pool, cost=book.idle_cost(now, name, pool), how="works again")
+        for name, pool in book.held
+        if name == site.name
+    ]
+
+
+# --- what was left open -------------------------------------------------------------------------------------
+
+
+def _ends_of_dead(book: Book, site: Site, log: RunLog, now: float) -> list[Settled]:
+    """The ends of this run's leases whose launch is known to be over; others stay charged at their worst case."""
+    ends = _ends_of_launches(log)
+    settled = []
+    for lease in book.open_leases(site.name):
+        launch = lease.reserved.lease.rpartition("-")[0]
+        if launch not in ends:
+            continue
+        ended_at, how = ends[launch]
+        settled.append(_settled_by(book, lease, now if ended_at is None else ended_at, how))
+    return [event for event in settled if event is not None]
+
+
+def _settled_by(book: Book, lease: Lease, ended_at: float, how: str) -> Settled | None:
+    time_ms = elapsed_ms(lease, ended_at)
+    return settle_at_most(book, lease.reserved.lease, time_ms=time_ms, reason="killed", how=how)
+
+
+def _ends_of_launches(log: RunLog) -> dict[str, tuple[float | None, str]]:
+    """By launch: when it was over, None for not later than now, and how that is known."""
+    ends: dict[str, tuple[float | None, str]] = {}
+    for entry in log.entries:
+        for event in entry.events:
+            if isinstance(event, Released):
+                ends[event.launch] = (
+                    entry.at,
+                    "its launch had let go, and was killed before it could settle",
+                )
+            elif isinstance(event, Launched) and alive(event.place) is False:
+                ends[event.launch] = (None, "its launch was killed; charged until that was seen")
+    return ends
+
+
+__all__ = [
+    "Spending",
+    "approve",
+    "attempts_of",
+    "failed_gates",
+    "identity_of",
+    "open_spending",
+    "projection_of",
+    "require_spendable",
+]
