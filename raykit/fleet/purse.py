@@ -11,7 +11,7 @@ from raykit.budget.admit import settle
 from raykit.budget.amounts import shown
 from raykit.budget.book import Book, Lease
 from raykit.fleet.budget_actor import ActorDoor, Seat, Teller, open_seat
-from raykit.fleet.door import StoreDoor, elapsed_ms, lease_of
+from raykit.fleet.door import StoreDoor, elapsed_ms, grant_of, lease_of
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
 from raykit.records import EndReason, Held, Record
