@@ -9,6 +9,7 @@ from raykit.errors import NotFoundError
 
 if TYPE_CHECKING:
     from raykit.budget.book import Allocation, Book
+    from raykit.plan import Plan
     from raykit.store.base import ObjectStore
     from raykit.store.ledger import Ledger
 
@@ -86,6 +87,29 @@ def no_budget(store: ObjectStore, name: str) -> NotFoundError:
     )
 
 
+def known_plan(store: ObjectStore, name: str) -> Plan:
+    """The newest plan that was locked for an experiment.
+
+    Raises:
+        UnsafeNameError: `name` cannot be a name.
+        NotFoundError: there is no such experiment; the message says what there is.
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    import raykit
+    from raykit.store.plans import newest_lock, stored_plan
+
+    if newest_lock(store, name) is None:
+        raise NotFoundError(
+            f"there is no experiment {name} in {store.url}",
+            field="NAME",
+            value=name,
+            rule=", ".join(raykit.open(store).experiments()[:10]) or "an experiment that was launched",
+            remedy="raykit ls",
+        )
+    return stored_plan(store, name)
+
+
 def projection_now(store: ObjectStore, name: str) -> Callable[[Book], str]:
     """What an approval of a locked plan has to name, with the ceiling as a book has it.
 
@@ -96,7 +120,6 @@ def projection_now(store: ObjectStore, name: str) -> Callable[[Book], str]:
     """
     from raykit.budget.acts import allocation_of
     from raykit.plan import projection
-    from raykit.store.plans import stored_plan
 
-    plan = stored_plan(store, name)
+    plan = known_plan(store, name)
     return lambda book: projection(plan, ceiling=allocation_of(book, name).ceiling)

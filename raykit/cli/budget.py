@@ -1,33 +1,32 @@
-"""`raykit budget`: what things cost, and how people move money."""
+"""`raykit budget show` and `replan`: how the money stands, and moving it between lines."""
 
 from __future__ import annotations
 
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raykit.cli import money as show_money
 from raykit.cli import output
-from raykit.cli.accounts import account_names, experiment_ledger, ledger_of, no_budget, projection_now
+from raykit.cli.accounts import account_names, experiment_ledger, known_plan, no_budget
 from raykit.cli.options import (
     DEFAULT_ROOT,
     By,
-    How,
     Json,
     Reason,
     Root,
     Scripted,
+    amount_of,
     at_root,
     is_scripted,
     person_of,
     words,
 )
-from raykit.errors import InvalidInput, NotFoundError, ReplanError
+from raykit.errors import InvalidInput, ReplanError
 
 if TYPE_CHECKING:
     from raykit.budget.book import Allocation, Book
@@ -38,20 +37,13 @@ if TYPE_CHECKING:
     from raykit.store.ledger import Ledger
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The experiment.")]
-Account = Annotated[str | None, typer.Option("--account", metavar="ACCOUNT", help="In this account only.")]
 MOVE = re.compile(r"(?P<source>[^:=]+):(?P<target>[^:=]+)=(?P<amount>[^:=]+)")
-POOLS = ("train", "qc", "generate", "search")
 
 
 def _open(root: str) -> ReadRoot:
     import raykit
 
     return raykit.open(root)
-
-
-def _print(lines: Iterator[str]) -> None:
-    for line in lines:
-        sys.stdout.write(line + "\n")
 
 
 # --- show ---------------------------------------------------------------------------------------------------
@@ -83,7 +75,7 @@ def show(
         if as_json:
             output.print_json(account.plain())
         else:
-            _print(show_money.account_lines(account, columns=output.width(), at=at_root(root)))
+            output.print_lines(show_money.account_lines(account, columns=output.width(), at=at_root(root)))
     else:
         if account_of(found.store, name) is None:
             raise no_budget(found.store, name)
@@ -91,7 +83,7 @@ def show(
         if as_json:
             output.print_json(money.plain())
         else:
-            _print(
+            output.print_lines(
                 show_money.budget_lines(
                     money, updates=_updates(found, name), columns=output.width(), at=at_root(root)
                 )
@@ -114,8 +106,8 @@ def _show_all(found: ReadRoot, root: str, *, as_json: bool) -> None:
     if not accounts:
         print(f"no account in {found.store.url}: the first launch of a plan opens one")
     for n, account in enumerate(accounts):
-        _print(iter([""] if n else []))
-        _print(show_money.account_lines(account, columns=output.width(), at=at_root(root)))
+        output.print_lines(iter([""] if n else []))
+        output.print_lines(show_money.account_lines(account, columns=output.width(), at=at_root(root)))
 
 
 # --- replan -------------------------------------------------------------------------------------------------
@@ -148,15 +140,14 @@ def replan(
     """
     from raykit.budget import acts
     from raykit.budget.lines import proposal
-    from raykit.store.plans import stored_plan
 
     person = person_of(by)
     store = _open(root).store
     ledger, seen = experiment_ledger(store, name, by=person)
     seen = seen.copy()
     moves = [_move(text) for text in move or ()]
-    new_ceiling = seen.ceiling if ceiling is None else _amount(ceiling, "--ceiling")
-    sizing = _sizing(store, name, stored_plan(store, name), ledger.book)
+    new_ceiling = seen.ceiling if ceiling is None else amount_of(ceiling, "--ceiling")
+    sizing = _sizing(store, name, known_plan(store, name), ledger.book)
     lines: Sequence[Line]
     if moves or (ceiling is not None and sizing is None):
         lines = acts.moved(seen, moves, ceiling=new_ceiling)
@@ -231,7 +222,7 @@ def _confirm(
 
     if quiet:
         return
-    _print(show_money.moved_lines(seen.lines, lines, columns=output.width()))
+    output.print_lines(show_money.moved_lines(seen.lines, lines, columns=output.width()))
     was = seen.rates.get("train")
     if sizing is not None and was is not None and was != sizing.rate:
         print(f"  rate  train {shown(was)} -> {shown(sizing.rate)} an accelerator-hour ({sizing.source})")
@@ -242,7 +233,7 @@ def _confirm(
     if yes or amount == 0 or not sys.stdin.isatty():
         return
     answer = typer.prompt(f"  Type the amount that moves to approve ({show_money.typed(amount)})", err=True)
-    if _amount(answer, "the amount") != amount:
+    if amount_of(answer, "the amount") != amount:
         raise InvalidInput(
             "another amount was typed: nothing was moved", field="the amount", rule=show_money.typed(amount)
         )
@@ -285,378 +276,4 @@ def _move(text: str) -> tuple[str, str, int]:
             value=text,
             rule="FROM:TO=AMOUNT, such as recovery:train=22.31",
         )
-    return found["source"], found["target"], _amount(found["amount"], "--move")
-
-
-def _amount(text: str, field: str) -> int:
-    from raykit.budget.amounts import micros
-
-    return micros(text, field=field)
-
-
-# --- settle, charge -----------------------------------------------------------------------------------------
-
-
-def settle(
-    lease: Annotated[str, typer.Argument(metavar="LEASE", help="The lease whose end nobody knows.")],
-    cost: Annotated[str | None, typer.Option("--cost", metavar="AMOUNT", help="What it really cost.")] = None,
-    how: How = None,
-    account: Account = None,
-    by: By = None,
-    root: Root = DEFAULT_ROOT,
-    as_json: Json = False,
-) -> None:
-    """Say what a lease really cost: one of unknown outcome, or one whose invoice says something else.
-
-    Raises:
-        InvalidInput: the amount, the person or how it is known is missing or wrong.
-        NotFoundError: there is no such lease; the message names the open ones.
-        CorruptError: a ledger is damaged.
-        StoreUnavailableError: the store did not answer.
-    """
-    from raykit.budget.acts import settle_by_hand
-    from raykit.budget.amounts import shown
-
-    person = person_of(by)
-    if cost is None:
-        raise InvalidInput("what did it cost?", field="--cost", rule="an amount; 0 if it cost nothing")
-    amount = _amount(cost, "--cost")
-    known = words(how, field="--how", what="how is that known?", remedy='--how "invoice 2026-10"')
-    store = _open(root).store
-    ledger = _holding(store, lease, account, by=person)
-    written = ledger.decide(
-        lambda book: settle_by_hand(book, lease, cost=amount, how=known, person=person), at=time.time()
-    )
-    held = ledger.book.leases[lease].reserved
-    if as_json:
-        output.print_json(
-            {
-                "lease": lease,
-                "account": ledger.account,
-                "experiment": held.experiment,
-                "line": held.line,
-                "cost": amount,
-                "new": bool(written),
-            }
-        )
-        return
-    was = "" if written else " already"
-    print(f"  settled{was}: {lease} cost {shown(amount)} on {held.line} of {held.experiment}")
-    _tell_overrun(ledger, held.experiment, root)
-
-
-def _tell_overrun(ledger: Ledger, name: str, root: str) -> None:
-    from raykit.budget.amounts import shown
-
-    overrun = ledger.book.allocations[name].overrun()
-    if overrun:
-        print(f"  {name} has overrun by {shown(overrun)}: nothing more starts before a replan")
-        print(f'  -> raykit budget replan {name} --reason "..."{at_root(root)}')
-
-
-def _holding(store: ObjectStore, lease: str, account: str | None, *, by: str) -> Ledger:
-    """The ledger that has a lease."""
-    named = (
-        [ledger_of(store, account, by=by, field="--account")]
-        if account is not None
-        else [ledger_of(store, each, by=by) for each in account_names(store)]
-    )
-    found = [ledger for ledger in named if lease in ledger.book.leases]
-    if len(found) > 1:
-        raise InvalidInput(
-            f"{lease} is in several accounts",
-            field="--account",
-            rule=" or ".join(ledger.account for ledger in found),
-        )
-    if not found:
-        leases = [each.reserved.lease for ledger in named for each in ledger.book.open_leases()]
-        raise NotFoundError(
-            f"there is no lease {lease} in {store.url}",
-            field="LEASE",
-            value=lease,
-            rule=("open: " + ", ".join(leases[:10])) if leases else "none is open",
-            remedy="raykit budget show",
-        )
-    return found[0]
-
-
-def charge(
-    name: Name,
-    line: Annotated[str, typer.Argument(metavar="LINE", help="The line that pays.")],
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="What it cost.")],
-    how: How = None,
-    by: By = None,
-    root: Root = DEFAULT_ROOT,
-    as_json: Json = False,
-) -> None:
-    """Charge a fixed cost, storage say, to a line. The same charge in the same words counts once.
-
-    Raises:
-        InvalidInput: the amount, the person or how it is known is missing or wrong.
-        NotFoundError: the experiment has no budget here, or no such line.
-        Refused: a person has to act first: approve, replan.
-        Stopped: the line, the plan or the account cannot pay.
-        CorruptError: the ledger is damaged.
-        StoreUnavailableError: the store did not answer.
-    """
-    from raykit.budget.amounts import shown
-
-    person = person_of(by)
-    cost = _amount(amount, "AMOUNT")
-    known = words(how, field="--how", what="how is that known?", remedy='--how "storage, October"')
-    store = _open(root).store
-    ledger, _ = experiment_ledger(store, name, by=person)
-    written = ledger.decide(_charge(store, name, line, cost, known, person), at=time.time())
-    if as_json:
-        output.print_json({"experiment": name, "line": line, "cost": cost, "new": bool(written)})
-    elif written:
-        left = ledger.book.allocations[name].remaining(line)
-        print(f"  charged {shown(cost)} to {line} of {name}; {shown(left)} left on it")
-    else:
-        print(f"  charged already: {known!r}; a second charge says in --how which one it is")
-
-
-def _charge(
-    store: ObjectStore, name: str, line: str, cost: int, how: str, person: str
-) -> Callable[[Book], Sequence[Record] | None]:
-    """Reserve and settle at once."""
-    from raykit.budget.admit import Request, admit
-    from raykit.ids import digest_of
-    from raykit.records import Settled, Terms
-
-    lease = "charge-" + digest_of([name, line, cost, how])[:16]
-    terms = Terms(accelerators=0, rate=0, source=how, time_ms=0, fixed=cost)
-    digest_now = projection_now(store, name)
-
-    def decide(book: Book) -> Sequence[Record] | None:
-        if lease in book.leases:
-            return None
-        request = Request(lease=lease, experiment=name, line=line, terms=terms, projection=digest_now(book))
-        reserved = admit(book, request, now=time.time())
-        settled = Settled(lease=lease, cost=cost, time_ms=0, reason="completed", how=how, person=person)
-        return None if reserved is None else [reserved, settled]
-
-    return decide
-
-
-# --- rate, part, free ---------------------------------------------------------------------------------------
-
-
-def rate(
-    pool: Annotated[str, typer.Argument(metavar="POOL", help="train, qc, generate or search.")],
-    amount: Annotated[str, typer.Argument(metavar="RATE", help="For one accelerator and hour.")],
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="An experiment of the account.")
-    ] = None,
-    account: Annotated[
-        str | None, typer.Option("--account", metavar="ACCOUNT", help="The account, instead of NAME.")
-    ] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="TEXT", help="Where the rate is from.")
-    ] = None,
-    on: Annotated[
-        str | None, typer.Option("--on", metavar="DATE", help="The date of the source; today.")
-    ] = None,
-    by: By = None,
-    root: Root = DEFAULT_ROOT,
-    as_json: Json = False,
-) -> None:
-    """Record what an accelerator-hour of a pool costs from now on; the next admission reads it.
-
-    Raises:
-        InvalidInput: the pool, the rate, the date, the source or the person is missing or wrong.
-        NotFoundError: there is no such account or experiment.
-        CorruptError: the ledger is damaged.
-        StoreUnavailableError: the store did not answer.
-    """
-    from raykit.budget.amounts import shown
-    from raykit.records import Rated
-
-    person = person_of(by)
-    if pool not in POOLS:
-        raise InvalidInput(f"there is no pool {pool}", field="POOL", value=pool, rule=", ".join(POOLS))
-    event = Rated(
-        pool=pool,
-        rate=_amount(amount, "RATE"),
-        source=words(source, field="--source", what="where is the rate from?"),
-        on=_date(on),
-        person=person,
-    )
-    store = _open(root).store
-    ledger = _of_account_or_name(store, account, name, by=person)
-    if ledger.book.unit != "usd":
-        raise InvalidInput(
-            f"account {ledger.account} is kept in accelerator-hours: an hour costs an hour",
-            field="POOL",
-            value=pool,
-            rule="an account in US dollars",
-        )
-    before = ledger.book.rates.get(pool)
-    written = ledger.decide(
-        lambda book: None if _same_rate(book.rates.get(pool), event) else event, at=time.time()
-    )
-    late = [each for each in ledger.book.allocations.values() if _beyond(each, pool, event.rate)]
-    if as_json:
-        output.print_json(
-            {
-                "account": ledger.account,
-                **event.plain(),
-                "new": bool(written),
-                "replan": sorted(each.experiment for each in late),
-            }
-        )
-        return
-    was = "" if before is None or before.rate == event.rate else f"{shown(before.rate)} -> "
-    again = "" if written else ", as recorded already"
-    print(
-        f"  rate  {pool} of {ledger.account}: {was}{shown(event.rate)} an accelerator-hour "
-        f"({event.source}, {event.on}){again}"
-    )
-    for each in late:
-        margin = f"{each.margin_permille / 10 - 100:g} %"
-        print(
-            f"  {each.experiment} was planned with {shown(each.rates[pool])} and a margin of {margin}: "
-            "nothing more starts before a replan"
-        )
-        print(f'  -> raykit budget replan {each.experiment} --reason "..."{at_root(root)}')
-
-
-def _same_rate(known: Any, event: Any) -> bool:
-    return known is not None and (known.rate, known.source, known.on) == (event.rate, event.source, event.on)
-
-
-def _beyond(allocation: Allocation, pool: str, rate: int) -> bool:
-    planned = allocation.rates.get(pool)
-    return (
-        not allocation.closed and planned is not None and rate * 1000 > planned * allocation.margin_permille
-    )
-
-
-def _date(text: str | None) -> str:
-    today = datetime.now(UTC).date()
-    try:
-        found = today if text is None else date.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInput(f"{text} is no date", field="--on", value=text, rule="YYYY-MM-DD") from error
-    if found > today:
-        raise InvalidInput(f"{text} has not come yet", field="--on", value=text, rule=f"at most {today}")
-    return found.isoformat()
-
-
-def _of_account_or_name(store: ObjectStore, account: str | None, name: str | None, *, by: str) -> Ledger:
-    if (account is None) == (name is None):
-        raise InvalidInput(
-            "which account?" if account is None else "an account and an experiment were both named",
-            field="NAME, --account",
-            rule="one of the two: " + (", ".join(account_names(store)[:10]) or "no account yet"),
-        )
-    if account is not None:
-        return ledger_of(store, account, by=by, field="--account")
-    assert name is not None
-    return experiment_ledger(store, name, by=by)[0]
-
-
-def part(
-    name: Name,
-    source: Annotated[
-        str, typer.Option("--from", metavar="ACCOUNT", help="The account that its work is related to.")
-    ],
-    target: Annotated[str, typer.Option("--to", metavar="ACCOUNT", help="The account that it gets instead.")],
-    reason: Reason = None,
-    by: By = None,
-    scripted: Scripted = False,
-    root: Root = DEFAULT_ROOT,
-    as_json: Json = False,
-) -> None:
-    """Let an experiment have an account of its own though its work is related to that of another one.
-
-    Raises:
-        InvalidInput: the person or the reason is missing, or the accounts are one.
-        NotFoundError: there is no account to part it from.
-        UnsafeNameError: a name cannot be one.
-        CorruptError: the ledger is damaged.
-        StoreUnavailableError: the store did not answer.
-    """
-    from raykit.ids import safe_name
-    from raykit.records import Parted
-    from raykit.store.accounts import account_of
-
-    person = person_of(by)
-    why = words(reason, field="--reason", what="parting related work from its account needs a reason")
-    store = _open(root).store
-    if source == target:
-        raise InvalidInput(f"{source} is one account", field="--to", value=target, rule="another account")
-    ledger = ledger_of(store, source, by=person, field="--from")
-    own = account_of(store, safe_name(name))
-    if own is not None:
-        raise InvalidInput(
-            f"{name} has spent from account {own} and stays with it",
-            field="NAME",
-            value=name,
-            rule="an experiment that was not launched yet",
-        )
-    event = Parted(
-        experiment=name,
-        account=safe_name(target),
-        reason=why,
-        person=person,
-        scripted=is_scripted(scripted),
-    )
-    written = ledger.decide(lambda book: None if (name, target) in book.parted else event, at=time.time())
-    if as_json:
-        output.print_json({"experiment": name, "from": source, "to": target, "new": bool(written)})
-    else:
-        print(f"  {name} may have account {target}, parted from {source} by {person}{_again(bool(written))}")
-
-
-def free(
-    name: Name,
-    how: How = None,
-    by: By = None,
-    root: Root = DEFAULT_ROOT,
-    as_json: Json = False,
-) -> None:
-    """Say that machines that were held while nobody worked are given back: they stop costing.
-
-    Raises:
-        InvalidInput: the person, or how that is known, is missing.
-        NotFoundError: the experiment has no budget here.
-        CorruptError: the ledger is damaged.
-        StoreUnavailableError: the store did not answer.
-    """
-    from raykit.budget.amounts import shown, time_cost
-    from raykit.records import Freed
-
-    person = person_of(by)
-    known = words(how, field="--how", what="how is that known?", remedy='--how "terminated at 15:40"')
-    store = _open(root).store
-    ledger, _ = experiment_ledger(store, name, by=person)
-    now = time.time()
-
-    def decide(book: Book) -> list[Record]:
-        return [
-            Freed(
-                experiment=name,
-                pool=pool,
-                cost=time_cost(int(max(0.0, now - since) * 1000), held.accelerators, held.rate),
-                how=f"{known} ({person})"[:2000],
-            )
-            for (experiment, pool), (held, since) in book.held.items()
-            if experiment == name
-        ]
-
-    freed = [event for event in ledger.decide(decide, at=now) if isinstance(event, Freed)]
-    if as_json:
-        output.print_json(
-            {"experiment": name, "freed": [{"pool": event.pool, "cost": event.cost} for event in freed]}
-        )
-        return
-    for event in freed:
-        print(f"  freed  {event.pool} of {name}: {shown(event.cost)} while nobody worked")
-    if not freed:
-        print(f"  nothing of {name} is held")
-    _tell_overrun(ledger, name, root)
-
-
-def _again(new: bool) -> str:
-    return "" if new else " already"
+    return found["source"], found["target"], amount_of(found["amount"], "--move")

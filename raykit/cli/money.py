@@ -33,6 +33,11 @@ def limit(amount: int, unit: Unit) -> str:
     return f"{'below' if unit == 'usd' else 'at most'} {full(amount, unit)}"
 
 
+def upto(amount: int, unit: Unit) -> str:
+    """`up to 900.00 USD`: a ceiling that was approved."""
+    return f"up to {full(amount, unit)}"
+
+
 def spent(money: Money | None) -> str:
     """What a run has cost, for a table: `$112/900`, `not billed`, `-`."""
     if money is None:

@@ -67,3 +67,14 @@ def words(text: str | None, *, field: str, what: str, remedy: str | None = None)
 def is_scripted(scripted: bool) -> bool:
     """Nobody sits at a terminal, or a script says that it is one."""
     return scripted or not sys.stdin.isatty()
+
+
+def amount_of(text: str, field: str) -> int:
+    """The micro-units of an amount that was typed.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    from raykit.budget.amounts import micros
+
+    return micros(text, field=field)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from raykit.errors import PlanError, RaykitError
@@ -171,6 +171,16 @@ def wrapped(text: str, columns: int | None, *, indent: str = "  ") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines as they come, those that are too long for the terminal wrapped under their own beginning."""
+    columns = width()
+    for line in lines:
+        text = line.lstrip(" ")
+        indent = line[: len(line) - len(text)]
+        sys.stdout.write("\n".join(wrapped(text, columns, indent=indent)).rstrip() + "\n")
+    sys.stdout.flush()
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:

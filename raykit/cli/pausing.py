@@ -1,0 +1,303 @@
+"""`raykit pause`: ask, and follow the runs concerned to their boundaries, from the store alone."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raykit.cli import money as show_money
+from raykit.cli import output
+from raykit.cli.options import DEFAULT_ROOT, By, Json, Reason, Root, at_root, person_of, words
+from raykit.errors import DeadlineError, NotFoundError
+
+if TYPE_CHECKING:
+    from raykit.pauses import InForce
+    from raykit.read import Root as ReadRoot
+    from raykit.read import RunView
+    from raykit.read.money import HeldMoney
+    from raykit.store.log import RunLog
+
+LOOK_EVERY_S = 0.25
+SHORTEST_DIGEST = 8
+"""Of a contract's digest, so much is enough if it names only one."""
+
+
+def _open(root: str) -> ReadRoot:
+    import raykit
+
+    return raykit.open(root)
+
+
+def pause(
+    scope: Annotated[
+        str, typer.Argument(metavar="[SCOPE]", help="all, NAME, role:train, contract:DIGEST.")
+    ] = "all",
+    reason: Reason = None,
+    by: By = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask, and do not follow.")] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=0.0, help="How long to follow, in seconds.")
+    ] = 120.0,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Commit at the next update, release the machines and end, to go on later (others call it suspend).
+
+    Works from wherever the store is seen, with or without Ray, and holds until it is resumed: through restarts of
+    everything. To say it twice changes nothing. Ctrl-C ends the following, not the pause.
+
+    Raises:
+        InvalidInput: no reason, or SCOPE is none.
+        NotFoundError: nothing is there that SCOPE names.
+        DeadlineError: a run has not reached its boundary in time. The pause holds.
+        CorruptError: a log is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: the reply was lost; say it again.
+    """
+    from raykit.store import people
+
+    person = person_of(by, login=True)
+    found = _open(root)
+    whom = known_scope(found, scope)
+    why = words(reason, field="--reason", what="a pause needs a reason: whoever finds it will ask")
+    said = people.pause(found.store, whom, reason=why, person=person, at=time.time())
+    assert said.holds is not None
+    follow = _Following(found, whom, said.holds, [] if as_json else None)
+    follow.begin(new=said.new)
+    if not no_wait:
+        follow.until(time.monotonic() + timeout_s)
+    held = _held(found, follow.names)
+    if as_json:
+        output.print_json(_pause_record(follow, said.new, held))
+    else:
+        output.print_lines(_pause_end(follow, held, root, waited=not no_wait))
+    if not no_wait and follow.open:
+        raise typer.Exit(DeadlineError.exit_code)
+
+
+def known_scope(found: ReadRoot, text: str) -> str:
+    """The scope that `text` means, if it names something.
+
+    Raises:
+        InvalidInput: it is no scope.
+        UnsafeNameError: its name cannot be one.
+        NotFoundError: there is no such experiment or contract.
+    """
+    from raykit.ids import safe_name
+    from raykit.pauses import scope_of
+
+    scope = scope_of(text)
+    kind, _, rest = scope.partition(":")
+    if kind == "experiment":
+        known = found.experiments()
+        if safe_name(rest) not in known:
+            close = difflib.get_close_matches(rest, known, n=1)
+            raise NotFoundError(
+                f"there is no experiment {rest} in {found.store.url}",
+                field="SCOPE",
+                value=rest,
+                rule=f"did you mean {close[0]}?" if close else ", ".join(known[:10]) or None,
+                remedy="raykit ls",
+            )
+    if kind == "contract":
+        return f"contract:{_contract(found, rest)}"
+    return scope
+
+
+def _contract(found: ReadRoot, text: str) -> str:
+    """The one contract whose digest begins like this."""
+    known = {view.lock.contract: view.experiment for view in found.runs() if view.lock is not None}
+    fits = [digest for digest in known if digest.startswith(text)]
+    if len(fits) == 1 and len(text) >= SHORTEST_DIGEST:
+        return fits[0]
+    names = ", ".join(f"{output.short(digest)} ({name})" for digest, name in list(known.items())[:10])
+    raise NotFoundError(
+        f"{text} is not the digest of one contract in {found.store.url}",
+        field="SCOPE",
+        value=text,
+        rule=f"at least its first {SHORTEST_DIGEST} characters: {names}" if names else "no run has one yet",
+        remedy="raykit ls",
+    )
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """One run on its way to its boundary, followed in its log alone."""
+
+    view: RunView
+    log: RunLog
+    said: int = 0
+    """How many of the log's entries have been told of."""
+    lost: int | None = None
+    overdue: bool = False
+
+
+@dataclass(slots=True)
+class _Following:
+    """The runs that a pause concerns, until each is paused with its boundary."""
+
+    found: ReadRoot
+    scope: str
+    holds: InForce
+    quiet: list[str] | None
+    """Where lines go instead of to stdout."""
+    views: list[RunView] = field(default_factory=list)
+    open: list[_Stopping] = field(default_factory=list)
+    done: list[_Stopping] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({view.experiment for view in self.views})
+
+    def say(self, at: float, name: str, text: str) -> None:
+        line = f"  {output.clock(at)}  {name}  {text}"
+        if self.quiet is not None:
+            self.quiet.append(line)
+        else:
+            output.print_lines(iter([line]))
+
+    def begin(self, *, new: bool) -> None:
+        """Who asked and when, and which runs are at work."""
+        pause = self.holds.pause
+        asked = "requested" if new else "was requested already"
+        self.say(
+            self.holds.at,
+            self.scope.removeprefix("experiment:"),
+            f"{asked} by {pause.person}: {pause.reason}",
+        )
+        self.views = [view for view in self.found.runs() if _concerns(view, self.scope)]
+        for view in self.views:
+            if view.holder is not None:
+                self._join(view)
+
+    def _join(self, view: RunView) -> None:
+        from raykit.store.log import RunLog
+
+        log = RunLog(self.found.store, view.experiment, view.run, by="reader")
+        log.refresh()
+        at = sum(entry.at < self.holds.at for entry in log.entries)
+        self.open.append(_Stopping(view=view, log=log, said=at))
+        workers = f"{view.workers} of {view.workers} workers" if view.workers else "its launch"
+        self.say(
+            time.time(),
+            run_name(view),
+            f"{workers} at update {output.count(view.update)}, to commit at the next",
+        )
+
+    def until(self, deadline: float) -> None:
+        """Tell what happens until every run is paused, or until `deadline`."""
+        while self.open:
+            for run in list(self.open):
+                if not self._look(run):
+                    self.open.remove(run)
+                    self.done.append(run)
+            if not self.open or time.monotonic() >= deadline:
+                return
+            time.sleep(LOOK_EVERY_S)
+
+    def _look(self, run: _Stopping) -> bool:
+        """Tell what is new of one run; whether it is still at work."""
+        from raykit.read.view import LIVE, patience_s, state_of
+        from raykit.store.place import alive
+
+        now = time.time()
+        run.log.refresh()
+        state = run.log.state
+        owner = state.launched if state.released is None else None
+        live = state_of(state, now=now, alive=alive(owner.place) if owner else None) in LIVE
+        for entry in run.log.entries[run.said :]:
+            for event in entry.events:
+                if text := _boundary(event):
+                    self.say(entry.at, run_name(run.view), text)
+        run.said = len(run.log.entries)
+        if not live:
+            committed = state.committed or 0
+            run.lost = max(0, state.recorded() - committed)
+            gone = "released" if state.released is not None else "its launch is gone"
+            lost = f"lost: {output.count(run.lost)} update{'' if run.lost == 1 else 's'}"
+            self.say(now, run_name(run.view), f"{gone}, at update {output.count(committed)}   {lost}")
+        elif not run.overdue and now - self.holds.at > patience_s(run.view):
+            run.overdue = True
+            self.say(
+                now, run_name(run.view), f"overdue: no boundary for {output.duration(now - self.holds.at)}"
+            )
+        return live
+
+
+def run_name(view: RunView) -> str:
+    """`experiment` for its main run, `experiment/run` for others."""
+    return view.experiment if view.run == "main" else view.id
+
+
+def _concerns(view: RunView, scope: str) -> bool:
+    from raykit.pauses import scopes_of
+
+    if view.state in ("completed", "corrupt"):
+        return False
+    return scope in scopes_of(view.experiment, "train", view.lock.contract if view.lock else None)
+
+
+def _boundary(event: object) -> str | None:
+    """What an event of a run that was asked to pause means to whoever waits for it."""
+    from raykit.records import Commit, StopRequested
+
+    match event:
+        case StopRequested():
+            return "draining: every worker stops at the same update"
+        case Commit(reason="stop"):
+            size, took = output.size(event.size_bytes), output.duration(event.save_s)
+            return f"committed update {output.count(event.update)} ({size}, {took})"
+    return None
+
+
+def _held(found: ReadRoot, names: Sequence[str]) -> list[tuple[str, HeldMoney]]:
+    """Machines that are billed though nobody works on them."""
+    from raykit.read.money import Ledgers, money_of
+
+    ledgers, now = Ledgers(found.store), time.time()
+    moneys = [money_of(found.store, name, now, ledgers=ledgers) for name in names]
+    return [(money.experiment, held) for money in moneys if money is not None for held in money.held]
+
+
+def _pause_end(
+    follow: _Following, held: Sequence[tuple[str, HeldMoney]], root: str, *, waited: bool
+) -> Iterator[str]:
+    at = at_root(root)
+    for name, machines in held:
+        yield from (f"  {line.lstrip()}" for line in show_money.held_lines(machines, name, at))
+    for run in follow.open if waited else ():
+        name = run_name(run.view)
+        since = output.duration(time.time() - follow.holds.at)
+        yield f"  overdue: {name} has not reached its boundary {since} after the request; the pause holds"
+        yield f"  -> raykit logs {name}{at}      then      raykit status{at}"
+    target = follow.scope.removeprefix("experiment:")
+    if follow.open:
+        word = "asked" if not waited else "still waiting"
+        yield f"  {word}: {', '.join(run_name(run.view) for run in follow.open)}.  See: raykit status{at}"
+    elif not follow.done:
+        yield "  nothing of it is running; nothing of it starts."
+    yield f"  {'paused. ' if not follow.open else ''}Continue: raykit resume {target}{at}"
+
+
+def _pause_record(follow: _Following, new: bool, held: Sequence[tuple[str, HeldMoney]]) -> dict[str, Any]:
+    pause = follow.holds.pause
+    return {
+        **pause.plain(),
+        "at": follow.holds.at,
+        "new": new,
+        "paused": not follow.open,
+        "runs": [
+            {"id": run.view.id, "paused": done, "lost_updates": run.lost, "overdue": run.overdue}
+            for done, runs in ((True, follow.done), (False, follow.open))
+            for run in runs
+        ],
+        "held": [
+            {"experiment": name, "pool": machines.pool, "an_hour": machines.an_hour}
+            for name, machines in held
+        ],
+    }

@@ -1,0 +1,372 @@
+"""What people decide for good: `raykit cancel` and `raykit approve`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raykit.cli import money as show_money
+from raykit.cli import output
+from raykit.cli.accounts import experiment_ledger, known_plan, ledger_of, projection_now
+from raykit.cli.options import (
+    DEFAULT_ROOT,
+    By,
+    Json,
+    Reason,
+    Root,
+    Scripted,
+    at_root,
+    is_scripted,
+    person_of,
+    words,
+)
+from raykit.cli.pausing import known_scope, run_name
+from raykit.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from raykit.budget.book import Book
+    from raykit.plan import Plan
+    from raykit.read import Root as ReadRoot
+    from raykit.records import Record
+    from raykit.store.base import ObjectStore
+
+COVERS = "its decision, base and start, data, training, metric, thresholds, stop and ceiling, as they are now"
+COVERS_NOT = (
+    "a restart from scratch, a sealed set, a promotion, a release, the deletion of anything, or another plan"
+)
+
+
+def _open(root: str) -> ReadRoot:
+    import raykit
+
+    return raykit.open(root)
+
+
+# --- cancel -------------------------------------------------------------------------------------------------
+
+
+def cancel(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The experiment.")],
+    reason: Reason = None,
+    by: By = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """End an experiment for good: its reserves are free again, nothing is deleted. To go on later, pause it instead.
+
+    To say it twice changes nothing; if the first time broke off half-way, it finishes it.
+
+    Raises:
+        InvalidInput: no reason or no person.
+        NotFoundError: there is no such experiment.
+        CorruptError: a log or the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: the reply was lost; say it again.
+    """
+    from raykit.store import people
+    from raykit.store.people import read_acts
+
+    person = person_of(by)
+    found = _open(root)
+    experiment = known_scope(found, f"experiment:{name.removeprefix('experiment:')}").removeprefix(
+        "experiment:"
+    )
+    why = words(reason, field="--reason", what="the end for good needs a reason")
+    said = people.cancel(found.store, experiment, reason=why, person=person, at=time.time())
+    cancelled = read_acts(found.store, experiment).cancelled
+    assert cancelled is not None
+    closed = _close(found.store, experiment, reason=cancelled.reason, person=cancelled.person)
+    if as_json:
+        record = {"experiment": experiment, "new": said.new or closed, **cancelled.plain()}
+        money = _money(found, experiment)
+        output.print_json({**record, "money": money and money.plain()})
+        return
+    output.print_lines(_cancel_lines(found, experiment, new=said.new, closed=closed, root=root))
+
+
+def _close(store: ObjectStore, experiment: str, *, reason: str, person: str) -> bool:
+    """Free what an experiment had set aside; False if that was done before, or if it has no account."""
+    from raykit.records import Closed
+    from raykit.store.accounts import account_of
+
+    if account_of(store, experiment) is None:
+        return False
+    event = Closed(experiment=experiment, reason=reason, person=person)
+    ledger = ledger_of(store, account_of(store, experiment) or "", by=person)
+
+    def decide(book: Book) -> Record | None:
+        allocation = book.allocations.get(experiment)
+        return None if allocation is None or allocation.closed else event
+
+    return bool(ledger.decide(decide, at=time.time()))
+
+
+def _money(found: ReadRoot, experiment: str) -> Any:
+    from raykit.read.money import money_of
+
+    return money_of(found.store, experiment, time.time())
+
+
+def _cancel_lines(found: ReadRoot, experiment: str, *, new: bool, closed: bool, root: str) -> Iterator[str]:
+    from raykit.store.people import read_acts
+
+    cancelled = read_acts(found.store, experiment).cancelled
+    assert cancelled is not None
+    already = "" if new else " already"
+    finished = " (what was left half-done is done)" if closed and not new else ""
+    yield f"  {experiment} is cancelled{already} by {cancelled.person}: {cancelled.reason}{finished}"
+    money = _money(found, experiment)
+    if money is not None and money.billed:
+        spent, back = show_money.full(money.actual, money.unit), show_money.full(money.remaining, money.unit)
+        yield f"  {spent} spent, {back} returned; nothing was deleted, nothing can be resumed"
+        for lease in money.leases:
+            worst = show_money.full(lease.worst, money.unit)
+            yield f"  {lease.lease} is open: up to {worst} stays charged until it ends"
+    else:
+        yield "  nothing was deleted, nothing can be resumed"
+    for view in found.runs(experiment):
+        if view.holder is not None:
+            yield f"  {run_name(view)} is at work and ends at its next update.  See: raykit status{at_root(root)}"
+
+
+# --- approve ------------------------------------------------------------------------------------------------
+
+Target = Annotated[
+    str, typer.Argument(metavar="NAME|PLAN", help="An experiment of the store, or a plan file.")
+]
+Amount = Annotated[str, typer.Argument(metavar="AMOUNT", help="What it may come to.")]
+
+
+def approve_plan(
+    target: Target,
+    amount: Amount,
+    reason: Reason = None,
+    by: By = None,
+    scripted: Scripted = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Let one plan, as it stands, come to AMOUNT. It covers nothing else: not a restart, not a promotion.
+
+    Raises:
+        InvalidInput: the amount or the person is missing or wrong.
+        NotFoundError: there is no such experiment.
+        ApprovalError: the amount is above the plan's own ceiling.
+        PlanError: the plan file is wrong.
+        CorruptError: the ledger or the stored plan is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: the reply was lost; say it again.
+    """
+    from raykit.budget.acts import approve_plan as approve
+
+    person = person_of(by)
+    covers = _amount(amount)
+    why = None if reason is None else words(reason, field="--reason", what="an empty reason")
+    store = _open(root).store
+    name, digest_of = _planned(store, target, root)
+    ledger, _ = experiment_ledger(store, name, by=person)
+    by_script = is_scripted(scripted)
+    written = ledger.decide(
+        lambda book: approve(
+            book,
+            name,
+            covers=covers,
+            projection=digest_of(book),
+            person=person,
+            reason=why,
+            scripted=by_script,
+        ),
+        at=time.time(),
+    )
+    if as_json:
+        output.print_json(
+            {
+                "scope": "plan",
+                "experiment": name,
+                "account": ledger.account,
+                "covers": covers,
+                "person": person,
+                "scripted": by_script,
+                "projection": digest_of(ledger.book),
+                "new": bool(written),
+                "does_not_cover": COVERS_NOT,
+            }
+        )
+        return
+    script = " (scripted)" if by_script else ""
+    output.print_lines(
+        iter(
+            [
+                f"  approved{_again(bool(written))} by {person}{script} for account {ledger.account}",
+                f"  covers   {name} {show_money.upto(covers, ledger.book.unit)}: {COVERS}",
+                f"  not      {COVERS_NOT}",
+                f"  continue raykit resume {target}{at_root(root)}",
+            ]
+        )
+    )
+
+
+def _planned(store: ObjectStore, target: str, root: str) -> tuple[str, Callable[[Book], str]]:
+    """The experiment that `target` names, with its budget, and what an approval of it has to name.
+
+    A plan file that was never launched gets its account and lines first.
+    """
+    if not _is_file(target):
+        return target, projection_now(store, target)
+    from raykit.fleet.site import make_ready, site_of
+    from raykit.fleet.spending import open_spending, projection_of
+    from raykit.store.people import read_acts
+
+    site = site_of(Path(target), root)
+    acts = read_acts(store, site.name)
+    open_spending(site, make_ready(site), site.run_log("reader"), acts)
+    return site.name, lambda book: projection_of(site, book)
+
+
+def _is_file(target: str) -> bool:
+    return target.endswith(".toml") or Path(target).is_file()
+
+
+def _amount(text: str) -> int:
+    from raykit.budget.amounts import micros
+
+    covers = micros(text, field="AMOUNT")
+    if covers == 0:
+        raise InvalidInput("nothing would be approved", field="AMOUNT", value=text, rule="more than 0")
+    return covers
+
+
+def _again(new: bool) -> str:
+    return "" if new else " already"
+
+
+def approve_account(
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="The account.")],
+    amount: Amount,
+    reason: Reason = None,
+    by: By = None,
+    scripted: Scripted = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Let a whole account come to AMOUNT, over all its experiments. Each plan still needs its own approval.
+
+    Raises:
+        InvalidInput: the amount or the person is missing or wrong.
+        NotFoundError: there is no such account.
+        ApprovalError: more than everything that is planned.
+        CorruptError: the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: the reply was lost; say it again.
+    """
+    from raykit.budget.acts import approve_account as approve
+
+    person = person_of(by)
+    covers = _amount(amount)
+    why = None if reason is None else words(reason, field="--reason", what="an empty reason")
+    ledger = ledger_of(_open(root).store, account, by=person)
+    by_script = is_scripted(scripted)
+    written = ledger.decide(
+        lambda book: approve(book, covers=covers, person=person, reason=why, scripted=by_script),
+        at=time.time(),
+    )
+    if as_json:
+        output.print_json(
+            {
+                "scope": "account",
+                "account": account,
+                "covers": covers,
+                "person": person,
+                "scripted": by_script,
+                "new": bool(written),
+            }
+        )
+        return
+    script = " (scripted)" if by_script else ""
+    output.print_lines(
+        iter(
+            [
+                f"  approved{_again(bool(written))} by {person}{script}",
+                f"  covers   account {account} {show_money.upto(covers, ledger.book.unit)}, over all its experiments",
+                "  not      any plan of it: each needs its own approval",
+            ]
+        )
+    )
+
+
+def approve_restart(
+    target: Target,
+    reason: Reason = None,
+    by: By = None,
+    scripted: Scripted = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Let one plan, as it stands, train from update 0 though a trained checkpoint answers to the same decision.
+
+    Raises:
+        InvalidInput: no reason or no person.
+        NotFoundError: there is no such experiment.
+        PlanError: the plan file is wrong.
+        CorruptError: what is stored is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: the reply was lost; say it again.
+    """
+    from raykit.plan import projection
+    from raykit.records import RestartApproved
+    from raykit.store.people import approve_restart as approve
+
+    person = person_of(by)
+    why = words(reason, field="--reason", what="a restart throws trained updates away: say why that is right")
+    store = _open(root).store
+    plan = _plan(store, target)
+    event = RestartApproved(
+        projection=projection(plan, ceiling=_ceiling(store, plan)),
+        covers=f"training {plan.name} from update 0, as planned now",
+        reason=why,
+        person=person,
+        scripted=is_scripted(scripted),
+    )
+    said = approve(store, plan.name, event, at=time.time())
+    if as_json:
+        output.print_json({**event.plain(), "experiment": plan.name, "new": said.new})
+        return
+    script = " (scripted)" if event.scripted else ""
+    output.print_lines(
+        iter(
+            [
+                f"  approved{_again(said.new)} by {person}{script}: {why}",
+                f"  covers   {event.covers}; checkpoints that are there stay where they are",
+                "  not      any money: raykit approve plan; nor a sealed set, a promotion, or a changed plan",
+                f"  continue raykit launch {target if _is_file(target) else 'PLAN'}{at_root(root)}",
+            ]
+        )
+    )
+
+
+def _plan(store: ObjectStore, target: str) -> Plan:
+    from raykit.errors import PlanError
+    from raykit.plan import load_plan
+
+    if not _is_file(target):
+        return known_plan(store, target)
+    try:
+        return load_plan(Path(target).read_bytes(), where=target)
+    except OSError as error:
+        raise PlanError(
+            f"{target} cannot be read: {error.strerror}", field="PLAN", value=target, rule="a plan file"
+        ) from error
+
+
+def _ceiling(store: ObjectStore, plan: Plan) -> int:
+    """The ceiling as the ledger has it, or else the plan's own."""
+    from raykit.read.money import Ledgers
+    from raykit.read.sizing import ceiling_of
+
+    ledger = Ledgers(store).of(plan.name)
+    allocation = None if ledger is None else ledger.book.allocations.get(plan.name)
+    return ceiling_of(plan) if allocation is None else allocation.ceiling
