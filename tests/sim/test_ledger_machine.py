@@ -1,0 +1,354 @@
+"""A ledger under everything at once: two writers, crashes, lost replies, duplicates, late batches, people, clocks.
+
+After every step the whole ledger is held against I6 prefix by prefix (`raykit.budget.audit`), and the books of all
+who read it against sums that are made from scratch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from money import ADA, amount, digest, line, planned
+
+from raykit.budget import acts
+from raykit.budget.admit import Request, Standing, accrue, admit, settle, settle_at_most, void
+from raykit.budget.amounts import HOUR_MS, PERMILLE
+from raykit.budget.audit import audit
+from raykit.budget.book import IDLE, Book
+from raykit.errors import RaykitError, Unknown
+from raykit.records import (
+    MICRO,
+    AccountEntry,
+    AccountOpened,
+    Accrued,
+    Corrected,
+    Freed,
+    Planned,
+    Record,
+    Reserved,
+    Settled,
+    Terms,
+    Unit,
+    Voided,
+)
+from raykit.store.ledger import Ask, Ledger
+from raykit.testing import Fault, FaultStore, MemoryStore, reply_lost, unavailable
+
+Decide = Callable[[Book], Record | None]
+
+PLANS = {
+    # decision, and what its lines have: train, screen, audit, confirmation, recovery
+    "a": ("one", ("4", "0.5", "0.5", "1", "2")),
+    "b": ("one", ("3", "0.5", "0.5", "0.5", "1.5")),  # an alternative to a
+    "c": ("two", ("1.5", "0.5", "0.5", "0.3", "0.2")),
+}
+EXPERIMENTS = sorted(PLANS)
+LINES = ["train", "screen", "audit", "confirmation", "recovery"]
+COSTS = [amount(each) for each in ("0", "0.1", "0.5", "1", "1.24", "1.25", "2", "3.75", "4")]
+SHARES = [0, 400, 1000, 1000, 1001, 3000]
+"""Of what was reserved, in thousandths: what a lease turns out to have cost."""
+RATES = [MICRO, MICRO, MICRO * 105 // 100, MICRO * 105 // 100 + 1, 2 * MICRO]
+MARGIN = 1050
+
+which = st.integers(0, 1)
+experiments = st.sampled_from(EXPERIMENTS)
+lines = st.sampled_from(LINES)
+costs = st.sampled_from(COSTS)
+shares = st.sampled_from(SHARES)
+any_of = st.integers(0, 1000)
+
+
+def plan_of(name: str) -> Planned:
+    decision, (train, screen, audit, kept, recovery) = PLANS[name]
+    half = float(train) / 2
+    made = [
+        line("train", "comparison", train, one=half, two=half),
+        line("screen", "screening", screen),
+        line("audit", "screening", audit),
+        line("confirmation", "confirmation", kept),
+        line("recovery", "recovery", recovery),
+    ]
+    ceiling = sum(each.planned for each in made) / MICRO
+    return planned(name, ceiling, made, decision=decision, rates={"train": MICRO}, margin_permille=MARGIN)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Two processes with a ledger each, on one store, and the people around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore()
+        self.faults = [FaultStore(self.store), FaultStore(self.store)]
+        self.ledgers = [self.start(0), self.start(1)]
+        self.reader = Ledger(self.store, "acc", by="reader")
+        self.now = 1_700_000_000.0
+        self.asked: list[Request] = []
+        """Every request that was ever made, granted or not."""
+        self.granted: set[str] = set()
+        """What somebody was told that they have: it is there for ever."""
+        self.late: list[Decide] = []
+        self.paused: set[str] = set()
+
+    def start(self, n: int) -> Ledger:
+        return Ledger(self.faults[n], "acc", by=f"writer-{n}")
+
+    def ask(self, n: int, decide: Decide) -> tuple[Record, ...] | None:
+        """The events that a decision has led to; None if it was refused, or if nobody knows."""
+        before = len(self.store.objects)
+        try:
+            return self.ledgers[n].decide(decide, at=self.now)
+        except Unknown:
+            return None
+        except RaykitError:
+            assert len(self.store.objects) == before, "a refusal writes nothing"
+            return None
+
+    # --- what is asked --------------------------------------------------------------------------------------
+
+    @initialize(
+        unit=st.sampled_from(["usd", "usd", "accelerator-hours"]),
+        approved=st.sampled_from([True, True, True, False]),
+        first=st.lists(st.tuples(experiments, lines, costs), min_size=1, max_size=4),
+    )
+    def begin(self, unit: Unit, approved: bool, first: list[tuple[str, str, int]]) -> None:
+        opened = AccountOpened(account="acc", unit=unit, why="a test")
+        self.ledgers[0].decide(lambda book: opened, at=self.now)
+        for name in EXPERIMENTS:
+            made = plan_of(name)
+            self.ledgers[0].decide(lambda book, made=made: acts.plan(book, made), at=self.now)
+            if approved:
+                self.approve_plan(0, name, made.ceiling)
+        if approved:
+            self.approve_account(0, amount(11))
+        for name, on, cost in first:
+            self.admit(1, name, on, cost, MICRO, late=False)
+
+    def admit(self, n: int, name: str, on: str, cost: int, rate: int, *, late: bool) -> None:
+        terms = Terms(accelerators=1, rate=rate, source="a test", time_ms=cost * HOUR_MS // MICRO)
+        request = Request(
+            lease=f"lease-{len(self.asked)}", experiment=name, line=on, terms=terms, projection=digest(name)
+        )
+        self.asked.append(request)
+        if late and len(self.late) < 4:
+            self.late.append(self.reserving(request))
+        else:
+            self.reserve(n, request)
+
+    @rule(n=which, name=experiments, on=lines, cost=costs, late=st.booleans())
+    def admit_work(self, n: int, name: str, on: str, cost: int, late: bool) -> None:
+        self.admit(n, name, on, cost, MICRO, late=late)
+
+    @rule(n=which, name=experiments, on=lines, cost=st.sampled_from(COSTS[:4]))
+    def admit_little(self, n: int, name: str, on: str, cost: int) -> None:
+        self.admit(n, name, on, cost, MICRO, late=False)
+
+    @rule(n=which, name=experiments, cost=st.sampled_from(COSTS[:4]), rate=st.sampled_from(RATES))
+    def admit_at_todays_rate(self, n: int, name: str, cost: int, rate: int) -> None:
+        self.admit(n, name, "train", cost, rate, late=False)
+
+    def pick(self, at: int) -> Request:
+        """One of what was asked: mostly of what is there and goes on, sometimes of what has ended or never was."""
+        going_on = [each for each in self.asked if self.is_open(each.lease)]
+        among = going_on if going_on and at % 8 else self.asked
+        return among[at % len(among)]
+
+    def is_open(self, lease: str) -> bool:
+        held = self.reader.book.leases.get(lease)
+        return held is not None and held.open
+
+    @rule(n=which, at=any_of, more=st.sampled_from([0, 0, 1]))
+    def ask_again(self, n: int, at: int, more: int) -> None:
+        """After a lost reply, or for no reason. Who asks for more than was granted gets nothing."""
+        request = self.pick(at)
+        held = self.reader.book.leases.get(request.lease)
+        if more and held is not None:
+            terms = request.terms.model_copy(update={"time_ms": held.time_ms + more})
+            assert self.ask(n, self.reserving(replace(request, terms=terms))) is None
+            return
+        made = self.reserve(n, request)
+        assert not (held is not None and made), "a lease is reserved once"
+
+    def reserving(self, request: Request) -> Decide:
+        def decide(book: Book) -> Reserved | None:
+            paused = "paused by ada" if request.experiment in self.paused else None
+            made = admit(book, request, Standing(paused=paused), now=self.now)
+            if made is not None:
+                allocation = book.allocations[request.experiment]
+                seen = allocation.rates.get(request.line)
+                assert paused is None
+                assert not allocation.closed
+                if made.worst:
+                    assert allocation.remaining(request.line) >= made.worst
+                    assert not allocation.needs_replan
+                    assert seen is None or request.terms.rate * PERMILLE <= seen * MARGIN
+            return made
+
+        return decide
+
+    def reserve(self, n: int, request: Request) -> tuple[Record, ...] | None:
+        made = self.ask(n, self.reserving(request))
+        if made is not None:
+            self.granted.add(request.lease)
+        return made
+
+    @precondition(lambda self: self.late)
+    @rule(n=which, order=st.integers(0, 23))
+    def decide_late(self, n: int, order: int) -> None:
+        """What was asked some time ago is decided now, in another order, as one batch."""
+        batch: list[Ask] = []
+        while self.late:
+            order, at = divmod(order, len(self.late))
+            batch.append(self.late.pop(at))
+        try:
+            self.ledgers[n].decide_all(batch, at=self.now)
+        except Unknown:
+            pass
+
+    # --- how leases go on and end ---------------------------------------------------------------------------
+
+    @rule(n=which, at=any_of, longer=shares)
+    def accrue(self, n: int, at: int, longer: int) -> None:
+        lease = self.pick(at)
+        time_ms = lease.terms.time_ms * (1000 + longer) // 1000
+        self.ask(n, lambda book: accrue(book, lease.lease, cost=0, time_ms=time_ms, now=self.now))
+
+    @rule(n=which, at=any_of, share=shares, at_most=st.booleans())
+    def settle(self, n: int, at: int, share: int, at_most: bool) -> None:
+        lease = self.pick(at)
+        time_ms = lease.terms.time_ms * share // 1000
+        end = settle_at_most if at_most else settle
+        self.ask(n, lambda book: end(book, lease.lease, time_ms=time_ms, reason="completed", how="measured"))
+
+    @rule(n=which, at=any_of)
+    def void(self, n: int, at: int) -> None:
+        lease = self.pick(at).lease
+        self.ask(n, lambda book: void(book, lease, proof="its process never began"))
+
+    @rule(n=which, at=any_of, cost=costs)
+    def settle_by_hand(self, n: int, at: int, cost: int) -> None:
+        lease = self.pick(at).lease
+        self.ask(n, lambda book: acts.settle_by_hand(book, lease, cost=cost, how="the invoice", person=ADA))
+
+    # --- people ---------------------------------------------------------------------------------------------
+
+    @rule(n=which, name=experiments, covers=costs)
+    def approve_plan(self, n: int, name: str, covers: int) -> None:
+        self.ask(
+            n,
+            lambda book: acts.approve_plan(book, name, covers=covers, projection=digest(name), person=ADA),
+        )
+
+    @rule(n=which, covers=st.sampled_from([amount(each) for each in (1, 4, 8, 11, 14)]))
+    def approve_account(self, n: int, covers: int) -> None:
+        self.ask(n, lambda book: acts.approve_account(book, covers=covers, person=ADA))
+
+    @rule(n=which, name=experiments, come=lines, go=lines, cost=costs, raised=st.integers(-2, 4))
+    def replan(self, n: int, name: str, come: str, go: str, cost: int, raised: int) -> None:
+        def decide(book: Book) -> Record | None:
+            allocation = acts.allocation_of(book, name)
+            ceiling = allocation.ceiling + raised * MICRO
+            moved = acts.moved(allocation, [(come, go, cost)], ceiling=ceiling)
+            rates = {"train": 2 * MICRO} if raised > 2 else None
+            return acts.replan(
+                book, name, moved, ceiling=ceiling, rates=rates, reason="as it is now", person=ADA
+            )
+
+        self.ask(n, decide)
+
+    @rule(name=experiments)
+    def pause_or_resume(self, name: str) -> None:
+        self.paused ^= {name}
+
+    @rule(n=which, name=experiments, free=st.booleans())
+    def hold_or_free(self, n: int, name: str, free: bool) -> None:
+        if free:
+            self.ask(n, lambda book: acts.free(book, name, "train", how="given back", now=self.now))
+        else:
+            self.ask(n, lambda book: acts.hold(book, name, "train", accelerators=1, rate=MICRO // 5))
+
+    @rule(n=which, name=experiments, sure=st.integers(0, 7))
+    def close(self, n: int, name: str, sure: int) -> None:
+        if sure == 7:
+            self.ask(n, lambda book: acts.close(book, name, reason="given up", person=ADA))
+
+    # --- the world ------------------------------------------------------------------------------------------
+
+    @rule(n=which)
+    def crash(self, n: int) -> None:
+        self.faults[n].fault = Fault()
+        self.ledgers[n] = self.start(n)
+
+    @rule(n=which, at=st.integers(1, 3), lost=st.booleans())
+    def store_fails(self, n: int, at: int, lost: bool) -> None:
+        """The next operation of this writer, or one soon after it: its reply is lost, or it is not done at all."""
+        self.faults[n].fault = Fault(reply_lost, at=at, when="after") if lost else Fault(unavailable(), at=at)
+
+    @rule(hours=st.sampled_from([-1, 1]))
+    def clock_jumps(self, hours: int) -> None:
+        self.now += hours * 3600.0
+
+    # --- what always holds ----------------------------------------------------------------------------------
+
+    @invariant()
+    def the_ledger_keeps_its_promises(self) -> None:
+        new = self.reader.refresh()
+        if new:
+            assert not list(audit(self.reader.entries))
+            check_sums(self.reader.book, self.reader.entries)
+        assert self.granted <= set(self.reader.book.leases), "what was granted is durable"
+
+    def teardown(self) -> None:
+        fresh = Ledger(self.store, "acc", by="check")
+        fresh.refresh()
+        assert fresh.entries == self.reader.entries
+        for n in (0, 1):  # whatever became of a writer: it reads on, and finds the one ledger that there is
+            self.faults[n].fault = Fault()
+            self.ledgers[n].refresh()
+            assert self.ledgers[n].entries == fresh.entries
+            check_sums(self.ledgers[n].book, fresh.entries)
+
+
+def check_sums(book: Book, entries: Sequence[AccountEntry]) -> None:
+    """The totals of a book are those that its ledger's events come to, added up from nothing."""
+    at: dict[str, tuple[str, str]] = {}
+    charged: dict[str, int] = {}
+    opened: set[str] = set()
+    spent: Counter[tuple[str, str]] = Counter()
+    for event in (event for entry in entries for event in entry.events):
+        match event:
+            case Reserved():
+                at[event.lease] = event.experiment, event.line
+                charged[event.lease] = event.worst
+                opened.add(event.lease)
+            case Accrued():
+                charged[event.lease] = event.worst
+            case Settled() | Voided():
+                charged[event.lease] = event.cost if isinstance(event, Settled) else 0
+                opened.remove(event.lease)
+            case Corrected():
+                charged[event.lease] = event.cost
+            case Freed():
+                spent[event.experiment, IDLE] += event.cost
+    reserved: Counter[tuple[str, str]] = Counter()
+    for lease, cost in charged.items():
+        (reserved if lease in opened else spent)[at[lease]] += cost
+    assert book.reserved == sum(reserved.values())
+    assert book.settled == sum(spent.values())
+    for name, allocation in book.allocations.items():
+        for totals, summed in ((allocation.spent, spent), (allocation.reserved, reserved)):
+            mine = {on: cost for (experiment, on), cost in summed.items() if experiment == name and cost}
+            assert {on: cost for on, cost in totals.items() if cost} == mine
+
+
+@pytest.mark.timeout(300)
+class TestLedgerMachine(LedgerMachine.TestCase):
+    # covers I6, I13, BUD-01..06, BUD-24, BUD-27, F10, F11
+    settings = settings(
+        max_examples=200, stateful_step_count=20, deadline=None, derandomize=True, print_blob=True
+    )
