@@ -1,14 +1,20 @@
-"""Plans, requests and decisions for ledgers in tests. Amounts are dollars, as people write them."""
+"""Plans, requests and decisions for ledgers in tests, and runs that are paid for.
+
+Amounts are dollars, as people write them.
+"""
 
 from __future__ import annotations
+
+from makerun import RunMaker
 
 from raykit.budget.acts import plan
 from raykit.budget.admit import Request, admit, settle, void
 from raykit.budget.amounts import micros
 from raykit.budget.book import Book
 from raykit.ids import sha256
-from raykit.records import Line, Planned, Record, Terms
-from raykit.store.accounts import Identity
+from raykit.plan.lock import digest_of_decision
+from raykit.records import EndReason, Line, Locked, Planned, Record, Terms
+from raykit.store.accounts import Identity, data_identity, join_account
 from raykit.store.ledger import Answer, Ask, Ledger
 
 AT = 1_800_000_000.0
@@ -84,3 +90,39 @@ def kinds(ledger: Ledger) -> list[str]:
 def granted(answer: Answer) -> bool:
     """Granted now or before; a refusal is an error."""
     return isinstance(answer, tuple)
+
+
+class PaidRun(RunMaker):
+    """A run whose attempts go through the door, each with a reservation of its own."""
+
+    account: str | None = None
+    """The account that the plan names."""
+
+    def freeze(self) -> Locked:
+        locked = super().freeze()
+        decision = digest_of_decision(f"Is {self.experiment} good?")
+        who = Identity(
+            experiment=self.experiment,
+            decision=decision,
+            data=data_identity(locked.data, locked.contract),
+        )
+        self.ledger = join_account(self.store, who, self.account, unit="usd", by="maker", at=self._tick())
+        planned = a_plan(self.experiment).model_copy(update={"decision": decision})
+        self.ledger.decide(ask_plan(planned), at=self._tick())
+        return locked
+
+    def begin(self, *, lease: str | None = None) -> int:
+        self.lease = lease or f"{self.experiment}-{self.name}-1"
+        ended = [held.reserved.lease for held in self.ledger.book.open_leases(self.experiment)]
+        self.ledger.decide_all(
+            [*map(ask_settle, ended), ask(self.lease, experiment=self.experiment)], at=self._tick()
+        )
+        return super().begin(lease=self.lease)
+
+    def end(self, reason: EndReason, *, detail: str | None = None) -> None:
+        super().end(reason, detail=detail)
+        self.ledger.decide(ask_settle(self.lease), at=self._tick())
+
+    def release(self, reason: EndReason) -> None:
+        super().release(reason)
+        self.ledger.snapshot()

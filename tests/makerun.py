@@ -56,6 +56,8 @@ BATCH = 64
 class RunMaker:
     """Writes one run, step by step, as launches and workers would. `at` is the time of the next entry."""
 
+    contract = sha256(b"contract")
+
     def __init__(
         self,
         store: ObjectStore,
@@ -91,7 +93,7 @@ class RunMaker:
                 "decision": f"Is {name} good?",
                 "run": {"updates": self.updates, "select": "min development.ratio"},
             },
-            contract=sha256(b"contract"),
+            contract=self.contract,
             code=sha256(code),
             data=data,
             rows={"train": 1258, "development": 270},

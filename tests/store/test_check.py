@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from makeledger import AT, PaidRun
 from makerun import RunMaker, make_run
 
 from raykit.errors import CorruptError, RaykitError
 from raykit.ids import canonical, sha256
 from raykit.records import AttemptEnded, Beat, Commit, Launched, Record, Released, Segment
-from raykit.store import layout
+from raykit.store import layout, people
 from raykit.store.base import Data, Listed, Stored
 from raykit.store.check import Report, check
 from raykit.store.check.rules import RunRules
@@ -27,9 +28,20 @@ from raykit.testing.invariants import check_invariants
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, bytes]:
-    """A root with two experiments, one of them with two runs."""
+    """A root with three experiments, one of them paid for, and a fleet that has been paused."""
     store = MemoryStore()
     make_run(store)
+    paid = PaidRun(store, experiment="paid")
+    paid.freeze()
+    for _ in range(2):
+        paid.launch()
+        paid.begin()
+        paid.rows(5)
+        paid.commit("stop")
+        paid.end("paused")
+        paid.release("paused")
+        people.pause(store, "all", reason="the racks move", person="mira", at=AT)
+        people.resume(store, "all", cleared="they have moved", person="mira", at=AT)
     other = RunMaker(store, experiment="second")
     other.freeze()
     other.launch()
@@ -54,7 +66,8 @@ def object_class(key: str) -> str | None:
         return None
     if known.kind in ("checkpoint", "plan", "membership"):
         return f"{known.kind} {key.rpartition('/')[2]}"
-    return f"{known.kind} {known.parts['series']}" if "series" in known.parts else known.kind
+    told_by = known.parts.get("series") or known.parts.get("identity")
+    return f"{known.kind} {told_by}" if told_by else known.kind
 
 
 def by_class(objects: dict[str, bytes]) -> dict[str, list[str]]:
@@ -77,15 +90,20 @@ def test_a_clean_root_has_no_findings(objects: dict[str, bytes]) -> None:
         report = check(forked(objects), read_data=read_data)
         assert (report.findings, report.orphans, report.unknown) == ((), (), ())
         assert report.ok
-        assert report.counts["runs"] == 2
-        assert report.counts["rows"] == 50
-        assert report.counts["commits"] == 7
-        assert report.counts["segments"] == 31
+        assert report.counts["runs"] == 3
+        assert report.counts["accounts"] == 1
+        assert report.counts["rows"] == 60
+        assert report.counts["commits"] == 10
+        assert report.counts["segments"] == 35
         assert report.counts["objects"] == len(objects)
 
 
 def test_there_are_all_classes(objects: dict[str, bytes]) -> None:
     assert sorted(by_class(objects)) == [
+        "account-entry",
+        "account-of data",
+        "account-of decision",
+        "account-of experiment",
         "checkpoint manifest.json",
         "checkpoint model.safetensors",
         "checkpoint optimizer.safetensors",
@@ -94,6 +112,7 @@ def test_there_are_all_classes(objects: dict[str, bytes]) -> None:
         "code",
         "environment",
         "experiment-entry",
+        "fleet-entry",
         "membership development.parquet",
         "membership manifest.json",
         "membership train.parquet",
@@ -243,7 +262,8 @@ def test_a_forged_entry_is_found_without_a_snapshot(objects: dict[str, bytes]) -
 
 def test_one_fault_is_not_told_a_hundred_times(objects: dict[str, bytes]) -> None:
     classes = by_class(objects)
-    for key in (*some(classes["run-entry"]), *some(classes["experiment-entry"])):
+    logs = ("run-entry", "experiment-entry", "account-entry", "fleet-entry")
+    for key in (key for name in logs for key in some(classes[name])):
         for changed in itertools.chain(delete(objects, key), truncate(objects, key)):
             assert len(check(MemoryStore(changed), read_data=True).findings) <= 2, key
 
@@ -251,7 +271,7 @@ def test_one_fault_is_not_told_a_hundred_times(objects: dict[str, bytes]) -> Non
 def test_derived_files_do_not_count(objects: dict[str, bytes]) -> None:
     changed = dict(objects)
     derived = [key for key in changed if object_class(key) is None]
-    assert len(derived) == 8
+    assert len(derived) == 14
     for key in derived:
         changed[key] = changed[key][:-7] + b"x"
     report = check(MemoryStore(changed), read_data=True)
