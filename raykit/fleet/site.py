@@ -141,4 +141,5 @@ def task_of(site: Site, ready: Prepared) -> Task:
         contract=digest_of(contract(site.plan)),
         code=ready.code_sha256,
         data=ready.data_sha256,
+        hold_s=site.plan.run.hold_s,
     )

@@ -135,6 +135,10 @@ class Run(Table):
     )
     attempts: Positive = Field(3, description="how often the run may start, at least 1")
     flush_s: Above0 = Field(5.0, description="seconds after which history is durable at the latest, above 0")
+    hold_s: Above0 = Field(
+        300.0,
+        description="seconds to hold, in memory, while the store or the budget does not answer, above 0",
+    )
     keep_checkpoints: KeepCheckpoints | None = Field(None, description="{ last = 3, every = 2000 }")
     loss_window_min: Above0 | None = Field(None, description="minutes of work that a crash may cost at most")
     wall_h: Above0 | None = Field(None, description="productive hours over all attempts together")

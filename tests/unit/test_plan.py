@@ -186,9 +186,9 @@ to_file = "~/.config/raykit/apprise.yml"
 def test_what_this_version_cannot_do_is_read_and_named_and_refused() -> None:
     asked = load_plan(FULL.encode(), where="plan.toml")
     refused = not_yet(asked)
-    for field in ("claim.from", "[base]", "[data]", "[search]", "[pools]", "run.shard", "run.wall_h"):
+    for field in ("claim.from", "[base]", "[data]", "[search]", "[pools]", "run.shard"):
         assert any(text.startswith(field) for text in refused), field
-    assert recorded(asked) == ["qc", "generate.targets", "budget", "notify", "run.keep_checkpoints"]
+    assert recorded(asked) == ["qc", "generate.targets", "notify", "run.keep_checkpoints"]
     with pytest.raises(PlanError, match="does not do"):
         require_supported(asked)
     with pytest.raises(PlanError, match="does not do"):
@@ -197,7 +197,7 @@ def test_what_this_version_cannot_do_is_read_and_named_and_refused() -> None:
 
 def test_what_acts_later_is_recorded_and_stops_nothing() -> None:
     assert not_yet(plan()) == []
-    assert lock_of(plan()).acts_later == ("qc", "generate.digits", "budget")
+    assert lock_of(plan()).acts_later == ("qc", "generate.digits")
 
 
 # --- findings -----------------------------------------------------------------------------------------------

@@ -107,6 +107,8 @@ def seen(
     training: str = "not-started",
     alive: bool | None = None,
     signal: str | None = None,
+    pause: str | None = None,
+    refused: bool = False,
     curves_update: int = 0,
 ) -> Seen:
     return Seen(
@@ -115,6 +117,9 @@ def seen(
         holder_alive=alive,
         training=training,
         signal=signal,
+        pause=pause,
+        cause="person" if pause else None,
+        refused=refused,
         curves_update=curves_update,
     )
 
@@ -198,6 +203,30 @@ CASES: dict[str, tuple[RunState, Seen, float, tuple[Action, ...]]] = {
         seen(training="running", signal="SIGTERM"),
         101.0,
         (RequestStop("SIGTERM"),),
+    ),
+    "a pause becomes one stop request, with its cause": (  # covers I7, RAY-07
+        state(*RUNNING),
+        seen(training="running", pause="paused by ada: lunch"),
+        101.0,
+        (RequestStop("paused by ada: lunch", "person"),),
+    ),
+    "a signal is louder than a pause": (
+        state(*RUNNING),
+        seen(training="running", pause="paused by ada: lunch", signal="SIGTERM"),
+        101.0,
+        (RequestStop("SIGTERM"),),
+    ),
+    "paused before it began: it does not start": (  # covers I7
+        state(launched()),
+        seen(pause="paused by ada: lunch"),
+        101.0,
+        (Leave(),),
+    ),
+    "paused, and training came back without an end: it is not started again": (
+        state(*RUNNING),
+        seen(training="returned", pause="paused by ada: lunch"),
+        101.0,
+        (Leave(),),
     ),
     "and only one": (
         state(*RUNNING, StopRequested(launch="l1", why="SIGTERM")),
