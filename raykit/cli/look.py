@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from raykit.cli import money as show_money
 from raykit.cli import output
 
 if TYPE_CHECKING:
-    from raykit.read import RunView
+    from raykit.pauses import InForce
+    from raykit.read import PauseView, RunView
     from raykit.records import Commit, EvaluationRow, MonitorRow, Row
     from raykit.store.check import Report
 
@@ -49,12 +51,25 @@ def many(count: int, what: str) -> str:
 
 # --- status -------------------------------------------------------------------------------------------------
 
-STATUS = ("NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "HEALTH")
+STATUS = ("NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "SPENT", "HEALTH")
+LEAST = ("DEV", "RATE", "RATIO", "ETA")
+"""What a narrow terminal does without, the first first."""
 
 
-def status_table(views: Sequence[RunView]) -> str:
+def status_table(views: Sequence[RunView], columns: int | None = None) -> str:
     """One line per run."""
-    return output.table(STATUS, [_status_row(view) for view in views], right=("UPDATE", "RATIO"))
+    rows = [_status_row(view) for view in views]
+    return output.fitting(STATUS, rows, right=("UPDATE", "RATIO", "SPENT"), drop=LEAST, columns=columns)
+
+
+def word(view: RunView) -> str:
+    """The one word for a run: what people want of it where that says more than its own state."""
+    fleet = view.fleet
+    if view.state in ("completed", "failed", "corrupt"):
+        return view.state
+    if fleet.cancelled is not None and view.holder is None:
+        return "cancelled"
+    return view.state if fleet.state is None or fleet.state == "running" else fleet.state
 
 
 def _status_row(view: RunView) -> tuple[str, ...]:
@@ -66,42 +81,83 @@ def _status_row(view: RunView) -> tuple[str, ...]:
         dev = f"{development.metric} {number(development.value)}{' best' if development.best else ''}"
     return (
         short_name(view),
-        view.state,
+        word(view),
         progress,
-        output.pace(figures.update_s) if figures.update_s else NONE,
+        output.pace(figures.update_s).removesuffix("pdate") if figures.update_s else NONE,
         output.duration(left_s) if left_s and view.state == "running" else NONE,
         number(view.ratio),
         dev,
+        show_money.spent(view.money),
         view.health,
     )
 
 
-def wants(view: RunView, now: float) -> Iterator[str]:
-    """Who or what a run waits for, and the command that goes on; nothing if it waits for nobody."""
+def wants(view: RunView, now: float, at: str = "") -> Iterator[str]:
+    """Who or what a run waits for, and the command that goes on; nothing if it waits for nobody.
+
+    `at` is what a command needs to find the store.
+    """
     name, why = short_name(view), f": {view.detail}" if view.detail else ""
     when = ago(view.heard_at, now)
+    paused = view.fleet.pause
+    if view.fleet.cancelled is not None and view.state not in ("completed", "corrupt"):
+        yield f"  {name} was cancelled by {view.fleet.cancelled.person}: {view.fleet.cancelled.reason}"
+    elif paused is not None and view.state not in ("completed", "corrupt"):
+        yield from _waits_for_people(view, paused, name, now, at)
+    else:
+        yield from _waits(view, name, when, why, at)
+    if view.health in ("nonfinite", "collapsed", "silent", "corrupt") and view.state != "corrupt":
+        yield f"  {name}: {view.health}, {view.figures.health_detail}"
+        yield f"  -> {_look_closer(view.health, name)}{at}"
+    if view.money is not None:
+        yield from show_money.pending(view.money, at)
+
+
+def _waits(view: RunView, name: str, when: str, why: str, at: str) -> Iterator[str]:
+    """What a run that nobody has paused waits for."""
     match view.state:
         case "corrupt":
             yield f"  {name} cannot be read{why}"
-            yield "  -> raykit check --read-data"
+            yield f"  -> raykit check --read-data{at}"
         case "not started":
             yield f"  {name} is locked and has not begun"
-            yield f"  -> raykit resume {name}"
+            yield f"  -> raykit resume {name}{at}"
         case "paused":
             yield f"  {name} paused {when} at update {output.count(view.update)}{why}"
-            yield f"  -> raykit resume {name}"
+            yield f"  -> raykit resume {name}{at}"
         case "stopped":
             yield f"  {name} stopped: last heard {when}, at update {output.count(view.update)}{_committed(view)}"
-            yield f"  -> raykit resume {name}"
+            yield f"  -> raykit resume {name}{at}"
         case "failed":
             yield f"  {name} failed {when}{why}"
-            yield f"  -> raykit logs {name}      then      raykit resume {name}"
+            repair = "" if all(gate.passed for gate in view.gates) else ' --repair "what you changed"'
+            yield f"  -> raykit logs {name}{at}      then      raykit resume {name}{repair}{at}"
         case "starting" | "running" | "stopping" if view.holder is not None:
             place = f"process {view.holder.pid} on {view.holder.host}"
             yield f"  {name} is held by {place}, last heard {when}{why}"
-    if view.health in ("nonfinite", "collapsed", "silent", "corrupt") and view.state != "corrupt":
-        yield f"  {name}: {view.health}, {view.figures.health_detail}"
-        yield f"  -> {_look_closer(view.health, name)}"
+
+
+def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at: str) -> Iterator[str]:
+    """A pause is in force: who asked, whether the run is that far, and what ends it."""
+    pause = paused.pause
+    scope = pause.scope.removeprefix("experiment:")
+    whole = "" if scope == view.experiment else f" ({scope})"
+    by = f"by {pause.person}{whole}: {pause.reason}"
+    match view.fleet.state:
+        case "pausing":
+            yield f"  {name} is pausing, asked {ago(paused.at, now)} {by}"
+            return
+        case "overdue":
+            yield f"  {name} is overdue: asked to pause {ago(paused.at, now)} {by}"
+            yield f"  -> raykit logs {name}{at}"
+            return
+    yield f"  {name} paused {ago(paused.at, now)}, at update {output.count(view.update)}, {by}"
+    command = f"raykit resume {scope}{at}"
+    if pause.cause == "defect":
+        command = f'raykit resume {scope} --repair "what you changed"{at}'
+    elif pause.cause in ("ceiling", "replan"):
+        command = f"raykit budget show {view.experiment}{at}      then      {command}"
+    yield f"  -> {command}"
 
 
 def _committed(view: RunView) -> str:
@@ -121,14 +177,18 @@ def _look_closer(health: str, name: str) -> str:
 def status_foot(views: Sequence[RunView], url: str) -> str:
     """The line under the table."""
     live = sum(view.holder is not None for view in views)
-    return f"{many(len(views), 'run')}, {live} live. Store {url}. No Ray needed for this view."
+    leases = [lease for view in views if view.money is not None for lease in view.money.leases]
+    held = sum(lease.accelerators for lease in leases if lease.running and lease.rate)
+    an_hour = sum(lease.accelerators * lease.rate for lease in leases if lease.running)
+    machines = f", {many(held, 'accelerator')} held ({output.money(an_hour)}/h)" if held else ""
+    return f"{many(len(views), 'run')}, {live} live{machines}. Store {url}. No Ray needed for this view."
 
 
 # --- one run ------------------------------------------------------------------------------------------------
 
 
 def run_lines(
-    view: RunView, selected: Commit | None, scores: Mapping[int, float | None], now: float
+    view: RunView, selected: Commit | None, scores: Mapping[int, float | None], now: float, at: str = ""
 ) -> Iterator[str]:
     """One run, whole."""
     yield f"{view.id}"
@@ -152,12 +212,30 @@ def run_lines(
     if view.commits:
         yield ""
         yield commits_table(view, selected, scores)
-    for n, line in enumerate(wants(view, now)):
+    if view.fleet.pauses:
+        yield ""
+        headers = ("PAUSED", "UNTIL", "SCOPE", "WHY", "CLEARED")
+        yield output.table(headers, [_pause_row(past) for past in view.fleet.pauses])
+    if view.money is not None:
+        yield ""
+        yield from show_money.budget_lines(view.money, updates=(view.update, view.updates), waiting=False)
+    for n, line in enumerate(wants(view, now, at)):
         yield from ("", line) if n == 0 else (line,)
 
 
+def _pause_row(past: PauseView) -> tuple[str, ...]:
+    resumed = past.resumed
+    return (
+        moment(past.at),
+        NONE if past.resumed_at is None else moment(past.resumed_at),
+        past.pause.scope,
+        f"{past.pause.person}: {past.pause.reason}",
+        NONE if resumed is None else f"{resumed.person}: {resumed.cleared}",
+    )
+
+
 def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
-    yield "state", view.state + (f": {view.detail}" if view.detail else "")
+    yield "state", word(view) + (f": {view.detail}" if view.detail else "")
     detail = view.figures.health_detail
     yield "health", view.health + (f": {detail}" if detail else "")
     planned = f" of {output.count(view.updates)}" if view.updates else ""

@@ -61,14 +61,20 @@ def _cell(amount: int, decimals: int) -> str:
 
 
 def budget_lines(
-    money: Money, *, updates: tuple[int, int | None] | None = None, columns: int | None = None, at: str = ""
+    money: Money,
+    *,
+    updates: tuple[int, int | None] | None = None,
+    columns: int | None = None,
+    at: str = "",
+    waiting: bool = True,
 ) -> Iterator[str]:
-    """The budget of one experiment, whole."""
+    """The budget of one experiment, whole; with `waiting`, what it waits for too."""
     yield from _head(money, columns)
     yield from _line_table(money, updates, columns)
     for name, text in _money_facts(money):
         yield from output.wrapped(f"{name:<9}  {text}", columns)
-    yield from pending(money, at)
+    if waiting:
+        yield from pending(money, at)
 
 
 def _head(money: Money, columns: int | None) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from raykit.cli import look, output
-from raykit.cli.options import DEFAULT_ROOT, Json, Root
+from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _end(broken: bool) -> None:
 
 
 def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
-    """Every run: its state, its health, how far it is, who is waited for, and the next command.
+    """Every run: its state, health, money, how far it is, who is waited for, and the next command.
 
     Raises:
         UnusableRootError: the root is neither a path nor an S3 URL.
@@ -66,9 +66,10 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     elif not views:
         print(f"no runs in {found.store.url}\n  -> raykit plan new --recipe MODULE:CLASS")
     else:
-        print(look.status_table(views))
-        _print(line for view in views for line in look.wants(view, now))
-        print(look.status_foot(views, found.store.url))
+        print(look.status_table(views, output.width()))
+        at = at_root(root)
+        output.print_lines(line for view in views for line in look.wants(view, now, at))
+        output.print_lines([look.status_foot(views, found.store.url)])
     _end(any(view.state == "corrupt" for view in views))
 
 
@@ -143,7 +144,7 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     if as_json:
         output.print_json(view.plain())
     else:
-        _print(look.run_lines(view, _selected(found, view), _scores(found, view), time.time()))
+        _print(look.run_lines(view, _selected(found, view), _scores(found, view), time.time(), at_root(root)))
 
 
 # --- logs ---------------------------------------------------------------------------------------------------

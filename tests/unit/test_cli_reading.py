@@ -55,7 +55,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def raykit(root: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def raykit(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("RAYKIT_ROOT", str(root))  # so that commands are printed without it
+
     def call(*arguments: str, at: Path = root) -> tuple[int, str]:
         code = main([*arguments, "--root", str(at)])
         captured = capsys.readouterr()
@@ -72,8 +74,8 @@ def test_status(raykit: Run) -> None:
     code, text = raykit("status")
     assert code == 0
     lines = {line.split()[0]: re.split(r"\s{2,}", line) for line in text.splitlines()[:7]}
-    assert lines["NAME"] == ["NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "HEALTH"]
-    figures = ["0.5 s/update", "-", "0.308", "ratio 0.308 best"]
+    assert lines["NAME"] == ["NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "SPENT", "HEALTH"]
+    figures = ["0.5 s/u", "-", "0.308", "ratio 0.308 best", "-"]
     assert lines["digits"] == ["digits", "completed", "40/40", *figures, "ok"]
     assert [lines[name][1] for name in ("paused", "failed", "stopped", "going")] == [
         "paused",
