@@ -200,6 +200,8 @@ class Seen:
     """Whether the process of the owning launch is alive; None if it is on another machine."""
     training: str = "not-started"
     """`not-started`, `running`, or `returned`."""
+    starts: int = 0
+    """How often this launch has started its gang, also those that never came to an attempt."""
     refused: bool = False
     """Training returned because something was refused on purpose: trying again would be refused again."""
     signal: str | None = None
@@ -316,7 +318,8 @@ def _goes_on(policy: Policy, state: RunState, seen: Seen) -> bool:
         or newest.attempt in state.ends
     ):
         return False
-    return sum(attempt.launch == seen.launch for attempt in state.attempts) < policy.attempts
+    begun = sum(attempt.launch == seen.launch for attempt in state.attempts)
+    return max(begun, seen.starts) < policy.attempts
 
 
 def _before_start(state: RunState, seen: Seen, now: float) -> Action:

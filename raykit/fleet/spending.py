@@ -32,7 +32,7 @@ from raykit.records import AccountOpened, Freed, Launched, Planned, Record, Rele
 from raykit.store.accounts import Identity, choose_account, join_account
 from raykit.store.ledger import Ledger
 from raykit.store.log import RunLog
-from raykit.store.place import alive
+from raykit.store.place import gone
 from raykit.train.prepare import Prepared
 
 PREVIEW = "preview"
@@ -235,7 +235,7 @@ def _ends_of_launches(log: RunLog) -> dict[str, tuple[float | None, str]]:
                     entry.at,
                     "its launch had let go, and was killed before it could settle",
                 )
-            elif isinstance(event, Launched) and alive(event.place) is False:
+            elif isinstance(event, Launched) and gone(event.place):
                 ends[event.launch] = (None, "its launch was killed; charged until that was seen")
     return ends
 

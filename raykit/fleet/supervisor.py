@@ -149,6 +149,7 @@ class _Launch:
         self._overdrawn = False
         """What was reserved is used up, and no boundary came before."""
         self._training = _Training()
+        self._starts = 0
         self._followed = Followed()
         self._drawn = 0
         self._told = 0
@@ -249,6 +250,7 @@ class _Launch:
             launch=self._task.launch,
             place=this_place(),
             training=self._training.word,
+            starts=self._starts,
             refused=isinstance(self._training.error, RaykitError),
             signal=self._signals.come,
             pause=self._paused,
@@ -309,6 +311,8 @@ class _Launch:
                 f"training came back without an end ({self._why()}); starting attempt {used + 1} of this launch"
             )
         training = self._training = _Training()
+        name = f"{launch}-{self._starts}"
+        self._starts += 1
 
         def work() -> None:
             try:
@@ -316,8 +320,8 @@ class _Launch:
                     self._task,
                     plan,
                     storage=ray.folder / "train",
-                    name=f"{launch}-{used}",
-                    restarts=plan.run.attempts - used - 1,
+                    name=name,
+                    restarts=max(0, plan.run.attempts - used - 1),
                     door=door,
                 )
             except BaseException as error:  # noqa: BLE001 - it belongs to the loop, which records it

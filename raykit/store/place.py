@@ -12,7 +12,9 @@ from raykit.records import Place
 PROC = Path("/proc")
 BOOT_ID = PROC / "sys/kernel/random/boot_id"
 
-NOT_WORKING = frozenset("ZXxTt")
+ENDED = frozenset("ZXx")
+"""States of a process that has ended and is only still listed."""
+NOT_WORKING = ENDED | frozenset("Tt")
 """Kernel states of a process that will not go on by itself: a zombie, dead, stopped, traced."""
 
 
@@ -40,6 +42,15 @@ def alive(place: Place) -> bool | None:
         return _may_be_there(place.pid)
     stat = _stat(place.pid)
     return stat is not None and stat.started == place.started and stat.state not in NOT_WORKING
+
+
+def gone(place: Place) -> bool | None:
+    """Whether that process has ended for good; one that is stopped may go on. None if it cannot be seen from here."""
+    at_work = alive(place)
+    if at_work is None or at_work:
+        return None if at_work is None else False
+    stat = _stat(place.pid) if place.started else None
+    return stat is None or stat.started != place.started or stat.state in ENDED
 
 
 def _boot() -> str:

@@ -46,6 +46,9 @@ def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]
     loopback = _loopback_interface()
     return {
         MARK: place.session,
+        # Parts of Ray look for "the" cluster of the machine, and fail where there are two: Ray Train's cleaner of
+        # placement groups does, and then a killed controller's resources are never free again.
+        "RAY_ADDRESS": f"{LOOPBACK}:{ports.of('gcs')}",
         "TMPDIR": str(place.tmp),
         "AUTOSCALER_METRIC_PORT": str(ports.of("autoscaler_metrics")),
         "DASHBOARD_METRIC_PORT": str(ports.of("dashboard_metrics")),
