@@ -60,6 +60,31 @@ COMMANDS: Mapping[str, Entry | Group] = {
         "raykit.cli.launch:launch", "Run a plan, or go on with it; a finished one is left alone."
     ),
     "resume": Entry("raykit.cli.launch:resume", "Go on with a run from the store alone."),
+    "pause": Entry("raykit.cli.pausing:pause", "Commit, release and wait (others say suspend)."),
+    "cancel": Entry("raykit.cli.people:cancel", "End an experiment for good; nothing is deleted."),
+    "approve": Group(
+        "What a person lets happen: a plan's money, an account's, a restart.",
+        {
+            "plan": Entry("raykit.cli.people:approve_plan", "Let one plan, as it stands, come to an amount."),
+            "account": Entry("raykit.cli.people:approve_account", "Let a whole account come to an amount."),
+            "restart": Entry("raykit.cli.people:approve_restart", "Let one plan train from scratch."),
+        },
+    ),
+    "budget": Group(
+        "What is planned, spent and reserved, and moving it.",
+        {
+            "show": Entry("raykit.cli.budget:show", "Lines, reserves, what is unknown, what waits for you."),
+            "replan": Entry("raykit.cli.budget:replan", "Move money between lines, or the ceiling."),
+            "settle": Entry("raykit.cli.bookkeeping:settle", "Say what a lease really cost."),
+            "charge": Entry("raykit.cli.bookkeeping:charge", "Charge a fixed cost to a line."),
+            "rate": Entry(
+                "raykit.cli.bookkeeping:rate", "Record what an accelerator-hour costs from now on."
+            ),
+            "part": Entry("raykit.cli.bookkeeping:part", "Let related work have an account of its own."),
+            "free": Entry("raykit.cli.bookkeeping:free", "Say that held machines are given back."),
+        },
+    ),
+    "watch": Entry("raykit.cli.watch:watch", "A run live: state, money, ratio, attempts, the last events."),
     "status": Entry("raykit.cli.reading:status", "Every run: state, progress, health, what it waits for."),
     "ls": Entry("raykit.cli.reading:ls", "What is in the store."),
     "show": Entry("raykit.cli.reading:show", "One run, whole."),

@@ -222,7 +222,7 @@ class AccountMoney:
 
 
 class Ledgers:
-    """The ledgers of a store, each read once."""
+    """The ledgers of a store; of each, only what is new is read again."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -235,11 +235,9 @@ class Ledgers:
             CorruptError: it is damaged.
             StoreUnavailableError: the store did not answer.
         """
-        if account not in self._read:
-            ledger = Ledger(self._store, account, by="reader")
-            ledger.refresh()
-            self._read[account] = ledger
-        return self._read[account]
+        ledger = self._read.setdefault(account, Ledger(self._store, account, by="reader"))
+        ledger.refresh()
+        return ledger
 
     def of(self, experiment: str) -> Ledger | None:
         """The ledger that an experiment spends from; None if it has none yet.

@@ -104,6 +104,21 @@ class Root:
         """
         return self._view(*self.resolve(name), self._around())
 
+    def reader(self, name: str) -> RunReader:
+        """One run, to be looked at again and again.
+
+        Raises:
+            UnsafeNameError: it cannot be a name.
+            NotFoundError: there is no such run.
+            InvalidInput: the experiment has several runs.
+            StoreUnavailableError: the store did not answer.
+        """
+        return RunReader(self, *self.resolve(name), self._around())
+
+    def now(self) -> float:
+        """The time by which views are made."""
+        return self._clock()
+
     def money(self, name: str) -> Money:
         """What an experiment may cost, has cost and is going to cost.
 
@@ -249,33 +264,19 @@ class Root:
         return _Around(ledgers=Ledgers(self.store), fleet=fleet)
 
     def _view(self, experiment: str, run: str, around: _Around) -> RunView:
-        """A run with what people want of it, and its money. If those are damaged the run itself is still seen."""
-        seen = self._seen(experiment, run)
-        try:
-            return self._with_people(seen, around)
-        except CorruptError as error:
-            broken = replace(seen.figures, health="corrupt", health_detail=error.message)
-            return replace(seen, figures=broken)
-
-    def _with_people(self, seen: RunView, around: _Around) -> RunView:
-        now, name = self._clock(), seen.experiment
-        own = Log(self.store, layout.experiment_log(name), ExperimentEntry, by="reader").refresh()
-        around.fleet.refresh()
-        entries: list[ExperimentEntry | FleetEntry] = [*own, *around.fleet.entries]
-        acts = fold_acts(entries)
-        money = money_of(
-            self.store,
-            name,
-            now,
-            progress=_progress(seen),
-            locked=acts.locked[-1] if acts.locked else None,
-            ledgers=around.ledgers,
-        )
-        return replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
+        return RunReader(self, experiment, run, around).look()
 
     def _seen(self, experiment: str, run: str) -> RunView:
         """A run as its own log has it."""
-        log = self._log(experiment, run)
+        return self.seen(self._log(experiment, run), experiment, run)
+
+    def seen(self, log: RunLog, experiment: str, run: str) -> RunView:
+        """A run as its own log has it, as far as that was read.
+
+        Raises:
+            CorruptError: its history cannot be read.
+            StoreUnavailableError: the store did not answer.
+        """
         found = log.state
         owner = found.launched if found.released is None else None
         return view_run(
@@ -317,3 +318,46 @@ class Root:
         except (NotFoundError, CorruptError):
             return None
         return lock if lock.digest == plan else None
+
+
+class RunReader:
+    """One run, with what people want of it and its money. Each look reads only what is new in its logs."""
+
+    def __init__(self, root: Root, experiment: str, run: str, around: _Around) -> None:
+        self._root = root
+        self._around = around
+        self._own = Log(root.store, layout.experiment_log(experiment), ExperimentEntry, by="reader")
+        self.log = RunLog(root.store, experiment, run, by="reader")
+        self.experiment = experiment
+        self.run = run
+
+    def look(self) -> RunView:
+        """The run as it is now. If people's acts or the money are damaged, the run itself is still seen.
+
+        Raises:
+            CorruptError: the run's log or history cannot be read.
+            StoreUnavailableError: the store did not answer.
+        """
+        self.log.refresh()
+        seen = self._root.seen(self.log, self.experiment, self.run)
+        try:
+            return self._with_people(seen)
+        except CorruptError as error:
+            broken = replace(seen.figures, health="corrupt", health_detail=error.message)
+            return replace(seen, figures=broken)
+
+    def _with_people(self, seen: RunView) -> RunView:
+        now = self._root.now()
+        self._own.refresh()
+        self._around.fleet.refresh()
+        entries: list[ExperimentEntry | FleetEntry] = [*self._own.entries, *self._around.fleet.entries]
+        acts = fold_acts(entries)
+        money = money_of(
+            self._root.store,
+            self.experiment,
+            now,
+            progress=_progress(seen),
+            locked=acts.locked[-1] if acts.locked else None,
+            ledgers=self._around.ledgers,
+        )
+        return replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
