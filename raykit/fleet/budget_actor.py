@@ -185,7 +185,11 @@ class BudgetActor:
 
 
 class Teller:
-    """One account, asked through its actor, which is made if there is none. Travels to other processes as it is."""
+    """One account, asked through its actor, which is made if there is none. Travels to other processes as it is.
+
+    An actor that is not detached lives as long as the `Teller` that made it: the launch asks first, with `whoami`, and
+    keeps its own.
+    """
 
     def __init__(self, seat: Seat, *, hold_s: float = HOLD_S) -> None:
         self.seat = seat

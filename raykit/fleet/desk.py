@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 PROBE_EVERY_S = 1.0
 """How often the ledger is read on while nobody asks for anything."""
-AWAY_S = 5.0
+AWAY_S = 3.0
 """So long after the last answer of the store, beats say that it is away."""
 LOOK_S = 2.0
 """How long a beat waits to learn of a lease that is not known here yet."""
