@@ -163,9 +163,39 @@ class GateError(Refused):
 
 
 class ApprovalError(Refused):
-    """A named person has to approve this first."""
+    """A named person has to approve this first; `facts` are what that person has to see, name by name."""
 
     kind = "approval"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        facts: tuple[tuple[str, str], ...] = (),
+        field: str | None = None,
+        value: object = None,
+        rule: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, field=field, value=value, rule=rule, remedy=remedy)
+        self.facts = facts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (
+            _rebuild_approval,
+            (self.message, self.facts, self.field, self.value, self.rule, self.remedy),
+        )
+
+
+def _rebuild_approval(
+    message: str,
+    facts: tuple[tuple[str, str], ...],
+    field: str | None,
+    value: object,
+    rule: str | None,
+    remedy: str | None,
+) -> ApprovalError:
+    return ApprovalError(message, facts=facts, field=field, value=value, rule=rule, remedy=remedy)
 
 
 class ExactnessError(Refused):

@@ -57,6 +57,19 @@ class Store:
             time.sleep(0.02)
         raise AssertionError(f"waited {DEADLINE_S:.0f} s for {what}: {self.state()}")
 
+    def wait_until_quiet(self, process: subprocess.Popen[str], *, quiet_s: float = 4.0) -> int:
+        """Look at the run until no row has come for so long; the last row. Fails after a deadline."""
+        deadline, rows, since = time.monotonic() + DEADLINE_S, -1, time.monotonic()
+        while time.monotonic() < deadline:
+            assert process.poll() is None, process.communicate()
+            found = self.state().rows
+            if found != rows:
+                rows, since = found, time.monotonic()
+            elif time.monotonic() - since >= quiet_s:
+                return rows
+            time.sleep(0.1)
+        raise AssertionError(f"waited {DEADLINE_S:.0f} s for a run that holds: {rows}")
+
 
 @dataclass(slots=True)
 class Launching:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from raykit.errors import PlanError, RaykitError
+from raykit.errors import ApprovalError, PlanError, RaykitError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,6 +86,13 @@ def money_of(spent: int, ceiling: int, unit: Unit = "usd") -> str:
     """`$112/900`, `3.20/20 h`."""
     whole = _glance(ceiling).removesuffix(".00")
     return f"${_glance(spent)}/{whole}" if unit == "usd" else f"{_glance(spent)}/{whole} h"
+
+
+def amount(amount: int, unit: Unit = "usd") -> str:
+    """Micro-units in a sentence, to the cent or, below one, to the fourth decimal: `$59.72`, `12.50 h`."""
+    value = amount / 1_000_000
+    text = f"{value:,.2f}" if abs(value) >= 1 or amount == 0 else f"{value:,.4f}"
+    return f"${text}" if unit == "usd" else f"{text} h"
 
 
 def _glance(amount: int) -> str:
@@ -179,7 +186,8 @@ def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         text = line.lstrip(" ")
         indent = line[: len(line) - len(text)]
-        sys.stdout.write("\n".join(wrapped(text, columns, indent=indent)).rstrip() + "\n")
+        whole = text.startswith("->")  # a command is copied as it stands
+        sys.stdout.write("\n".join(wrapped(text, None if whole else columns, indent=indent)).rstrip() + "\n")
     sys.stdout.flush()
 
 
@@ -214,6 +222,8 @@ def error_record(error: RaykitError) -> dict[str, Any]:
     }
     if error.value is not None:
         record["value"] = _plain(error.value)
+    if isinstance(error, ApprovalError) and error.facts:
+        record["facts"] = dict(error.facts)
     if isinstance(error, PlanError):
         if error.line is not None:
             record["line"] = error.line
@@ -233,6 +243,8 @@ def error_lines(error: RaykitError) -> Iterator[str]:
             have = _have(error)
             line = f" (line {error.line})" if isinstance(error, PlanError) and error.line is not None else ""
             yield f"  at     {clean(error.field)}" + (f" = {have}" if have else "") + line
+        if isinstance(error, ApprovalError):
+            yield from facts([(clean(name), clean(text)) for name, text in error.facts]).splitlines()
         yield from _remedy_lines(error, "rule")
     yield f"exit {error.exit_code}"
 

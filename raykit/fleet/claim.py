@@ -12,8 +12,9 @@ from importlib import metadata
 
 from raykit import reconcile as brain
 from raykit.errors import GateError, HeldError
+from raykit.fleet.restarts import require_no_restart
 from raykit.fleet.site import RUN, Site, changed_members, make_ready, task_of
-from raykit.fleet.spending import Spending, approve, open_spending, require_spendable
+from raykit.fleet.spending import Spending, approve, draft_of, open_spending, require_spendable
 from raykit.ids import digest_of
 from raykit.pauses import require_running, scopes_of
 from raykit.plan import contract, differences
@@ -87,7 +88,7 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
     Raises:
         CancelledError: the experiment was ended for good.
         FleetPaused: a pause is in force.
-        ApprovalError: a person has to approve this plan first, or to part it from an account.
+        ApprovalError: a person has to approve this plan or this restart first, or to part it from an account.
         BudgetError: the ceiling, the line or the account cannot pay.
         ReplanError: money has to be moved first.
         GateError: a necessary check has failed, and no repair is recorded.
@@ -103,6 +104,8 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
     ready = make_ready(site)
     task = task_of(site, ready)
     _takeable(log.state, task)
+    if not log.state.attempts:
+        require_no_restart(site, ready, draft_of(site, ready, log))
     start = decide_start(
         site.store,
         task,

@@ -64,16 +64,12 @@ def failed_gates(state: RunState, acts: Acts) -> tuple[str, ...]:
     return tuple(gate for gate, attempt in sorted(state.failed.items()) if attempt > acts.repaired)
 
 
-def require_spendable(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> None:
-    """Try on a draft whether a launch would be let through the door. Writes nothing.
+def draft_of(site: Site, ready: Prepared, log: RunLog) -> Book:
+    """The book of this plan's account as a launch would begin with it. Writes nothing.
 
     Raises:
-        ApprovalError: a person has to approve this plan first, or to part it from an account.
-        BudgetError: the ceiling, the line or the account cannot pay.
-        ReplanError: money has to be moved first.
-        GateError: a necessary check has failed, and no repair is recorded.
-        FleetPaused: a pause is in force.
-        CancelledError: the experiment was ended for good.
+        ApprovalError: the work is related to another account.
+        BudgetError: the plan does not fit under its own ceiling.
         CorruptError: the ledger is damaged.
         StoreUnavailableError: the store did not answer.
     """
@@ -90,8 +86,25 @@ def require_spendable(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> N
         *_frees(draft, site, now),
     ]:
         draft.apply(event, now)
+    return draft
+
+
+def require_spendable(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> None:
+    """Try on a draft whether a launch would be let through the door. Writes nothing.
+
+    Raises:
+        ApprovalError: a person has to approve this plan first, or to part it from an account.
+        BudgetError: the ceiling, the line or the account cannot pay.
+        ReplanError: money has to be moved first.
+        GateError: a necessary check has failed, and no repair is recorded.
+        FleetPaused: a pause is in force.
+        CancelledError: the experiment was ended for good.
+        CorruptError: the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    draft = draft_of(site, ready, log)
     asked = attempts_of(site, log, acts, draft)
-    begin(asked, PREVIEW, 1, acts=acts, now=now)(draft)
+    begin(asked, PREVIEW, 1, acts=acts, now=time.time())(draft)
 
 
 def open_spending(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> Spending:

@@ -34,8 +34,9 @@ def contract(plan: Plan) -> dict[str, Any]:
 
     Not in it: `evaluate_every` (an evaluation changes no weight), `checkpoint_every`, `keep_checkpoints` and
     `loss_window_min` (nor does a save), `select` (it chooses among weights), `attempts`, `wall_h` and
-    `resume` (how a run is carried through), `loader_workers`, `flush_s` and `hold_s` (speed and patience), `threads` and `device`
-    (facts of the machine, which a resume compares by themselves), and everything that people read.
+    `resume` (how a run is carried through), `loader_workers`, `flush_s` and `hold_s` (speed and patience),
+    `threads` and `device` (facts of the machine, which a resume compares by themselves), and everything that
+    people read.
     """
     run = plan.run
     return {
