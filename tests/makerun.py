@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from raykit.history import term_row
 from raykit.ids import canonical, sha256
@@ -57,6 +57,8 @@ class RunMaker:
     """Writes one run, step by step, as launches and workers would. `at` is the time of the next entry."""
 
     contract = sha256(b"contract")
+    prefix = ""
+    """What the names of its launches begin with."""
 
     def __init__(
         self,
@@ -80,19 +82,27 @@ class RunMaker:
 
     # --- what is frozen -------------------------------------------------------------------------------------
 
+    def plan_file(self) -> bytes:
+        """The plan; too short to be loaded."""
+        return f'schema = 1\nname = "{self.experiment}"\n'.encode()
+
+    def settings(self) -> dict[str, Any]:
+        """The plan with every default, as the lock has it."""
+        return {
+            "decision": f"Is {self.experiment} good?",
+            "run": {"updates": self.updates, "select": "min development.ratio"},
+        }
+
     def freeze(self) -> Locked:
         """Plan, lock, code, environment, members, the `locked` event and `run.json`."""
         name = self.experiment
-        plan = f'schema = 1\nname = "{name}"\n'.encode()
+        plan = self.plan_file()
         code, environment = b"tar of " + name.encode() * 200, canonical({"schema": 1, "python": "3.11"})
         data = self._members()
         lock = Lock(
             name=name,
             plan_sha256=sha256(plan),
-            settings={
-                "decision": f"Is {name} good?",
-                "run": {"updates": self.updates, "select": "min development.ratio"},
-            },
+            settings=self.settings(),
             contract=self.contract,
             code=sha256(code),
             data=data,
@@ -146,7 +156,7 @@ class RunMaker:
             for a in state.attempts
             if a.attempt not in state.ends
         ]
-        self.name = f"launch-{self.launches}"
+        self.name = f"{self.prefix}launch-{self.launches}"
         claim = Launched(launch=self.name, place=self.place, lease_s=60.0, raykit="0.1.0")
         self._append(lambda: [*killed, claim])
         return self.name

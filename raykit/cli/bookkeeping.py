@@ -97,11 +97,10 @@ def settle(
 
 
 def _tell_overrun(ledger: Ledger, name: str, root: str) -> None:
-    from raykit.budget.amounts import shown
-
     overrun = ledger.book.allocations[name].overrun()
     if overrun:
-        print(f"  {name} has overrun by {shown(overrun)}: nothing more starts before a replan")
+        over = output.amount(overrun, ledger.book.unit)
+        print(f"  {name} has overrun by {over}: nothing more starts before a replan")
         print(f'  -> raykit budget replan {name} --reason "..."{at_root(root)}')
 
 
@@ -375,7 +374,7 @@ def free(
         CorruptError: the ledger is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    from raykit.budget.amounts import shown, time_cost
+    from raykit.budget.amounts import time_cost
     from raykit.records import Freed
 
     person = person_of(by)
@@ -403,7 +402,7 @@ def free(
         )
         return
     for event in freed:
-        print(f"  freed  {event.pool} of {name}: {shown(event.cost)} while nobody worked")
+        print(f"  freed  {event.pool} of {name}: {output.amount(event.cost)} while nobody worked")
     if not freed:
         print(f"  nothing of {name} is held")
     _tell_overrun(ledger, name, root)

@@ -72,7 +72,7 @@ def budget_lines(
     yield from _head(money, columns)
     yield from _line_table(money, updates, columns)
     for name, text in _money_facts(money):
-        yield from output.wrapped(f"{name:<9}  {text}", columns)
+        yield from output.wrapped(f"{name:<9}  {text}", columns, hang=11)
     if waiting:
         yield from pending(money, at)
 
@@ -113,20 +113,20 @@ def _money_facts(money: Money) -> Iterator[tuple[str, str]]:
     if money.billed:
         projected, expected = money.projected / MICRO, money.expected / MICRO
         yield "projected", f"{projected:,.{decimals}f} at the end (planned {expected:,.{decimals}f}{guess})"
-    planned = f" (planned {output.duration(money.expected_ms / 1000)})" if money.expected_ms else ""
-    hours = f"{money.accelerator_ms / 3_600_000:,.4g}"
+    planned = f" of {output.duration(money.expected_ms / 1000)} planned" if money.expected_ms else ""
     yield (
-        "held",
-        f"{output.duration(money.held_ms / 1000)}{planned} in {_many(money.attempts, 'attempt')}: "
-        f"{hours} accelerator-hours",
+        "time",
+        f"{output.duration(money.held_ms / 1000)}{planned}, {_many(money.attempts, 'attempt')}, "
+        f"{money.accelerator_ms / 3_600_000:,.4g} accelerator-hours",
     )
     yield "idle", f"{money.idle / MICRO:,.{decimals}f}, no work done"
     yield "stops", f"{money.stop_rule}"
     yield from ((f"rate{'' if n == 0 else n + 1}", text) for n, text in enumerate(map(_rate, money.rates)))
     if money.account_charged > money.actual + money.reserved:
-        yield "account", f"{shown(money.account_charged)} settled and reserved by all its experiments"
+        whole = output.amount(money.account_charged, money.unit)
+        yield "account", f"{whole} settled and reserved by all its experiments"
     yield from approvals(money.approvals, money)
-    yield "unknown", "no outcome is unknown" if not money.unknown else _many(len(money.unknown), "outcome")
+    yield "unknown", _many(len(money.unknown), "outcome") if money.unknown else "no outcome"
 
 
 def approvals(found: Sequence[ApprovalMoney], money: Money | None = None) -> Iterator[tuple[str, str]]:
@@ -158,9 +158,7 @@ def account_lines(account: AccountMoney, *, columns: int | None = None, at: str 
     """A whole account."""
     charged = account.settled + account.reserved
     figure = "no figure approved" if account.figure is None else limit(account.figure, account.unit)
-    said = (
-        f"account {account.account} {output.DOT} {figure} {output.DOT} {full(charged, account.unit)} charged"
-    )
+    said = f"account {account.account} {output.DOT} {figure} {output.DOT} {output.amount(charged, account.unit)} charged"
     yield from output.wrapped(said, columns, indent="")
     largest = max((money.ceiling for money in account.experiments), default=0)
     decimals = _decimals(largest)
@@ -181,7 +179,7 @@ def account_lines(account: AccountMoney, *, columns: int | None = None, at: str 
     yield from (f"  {line}" for line in text.split("\n"))
     facts = [*(("rate", _rate(rate)) for rate in account.rates), *approvals(account.approvals)]
     for name, said in facts:
-        yield from output.wrapped(f"{name:<9}  {said}", columns)
+        yield from output.wrapped(f"{name:<9}  {said}", columns, hang=11)
     for money in account.experiments:
         yield from pending(money, at)
 
@@ -191,31 +189,33 @@ def account_lines(account: AccountMoney, *, columns: int | None = None, at: str 
 
 def pending(money: Money, at: str = "") -> Iterator[str]:
     """What of the money waits for a person, and the command for it."""
-    name = money.experiment
+    name, unit = money.experiment, money.unit
     for lease in money.unknown:
-        yield f"  {lease.lease} of {name}: nobody knows how it ended; {shown(lease.worst)} stays charged"
+        stays = output.amount(lease.worst, unit)
+        yield f"  {lease.lease} of {name}: its end is not known; {stays} stays charged until it is"
         yield f"  -> {SETTLE.format(lease=lease.lease)}{at}"
     for machines in money.held:
         yield from held_lines(machines, name, at)
     if money.closed:
         return
     if money.overrun:
-        yield f"  {name} has overrun by {shown(money.overrun)}: nothing more starts before a replan"
+        over = output.amount(money.overrun, unit)
+        yield f"  {name} has overrun by {over}: nothing more starts before a replan"
         yield f'  -> raykit budget replan {name} --reason "..."{at}'
     if money.approval_due:
-        yield f"  {name} waits for an approval: from {shown(money.autonomous)} on, a person approves this plan"
+        free = output.amount(money.autonomous, unit)
+        yield f"  {name} waits for an approval: from {free} on, a person approves this very plan"
         yield f"  -> raykit approve plan {name} {typed(money.ceiling)} --by NAME{at}"
 
 
 def held_lines(machines: HeldMoney, experiment: str, at: str = "") -> Iterator[str]:
     """Machines that are billed though nobody works on them."""
-    rate = f"${shown(machines.an_hour)}/h"
+    rate, so_far = output.amount(machines.an_hour), output.amount(machines.cost)
     yield (
-        f"! {experiment}: {machines.accelerators} {machines.pool} accelerators still yours and still billed: "
-        f"{rate}, {shown(machines.cost)} so far"
+        f"  ! {experiment}: {_many(machines.accelerators, 'accelerator')} of {machines.pool} still yours and "
+        f"still billed, {rate}/h, {so_far} so far. They stop when you stop them:"
     )
-    release = machines.release or f"stop them, and set pools.{machines.pool}.release to the command that does"
-    yield f"  -> {release}"
+    yield f"  -> {machines.release or f'set pools.{machines.pool}.release to the command that does'}"
     yield f'  -> raykit budget free {experiment} --how "..."{at}      once they are gone'
 
 

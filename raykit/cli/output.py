@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -166,15 +167,15 @@ def fitting(
     return "\n".join(lines)
 
 
-def wrapped(text: str, columns: int | None, *, indent: str = "  ") -> list[str]:
-    """Text in lines that fit, all of them indented; a word that is too long, a command's path say, stays whole."""
+def wrapped(text: str, columns: int | None, *, indent: str = "  ", hang: int = 0) -> list[str]:
+    """Text in lines that fit, all indented, those after the first by `hang` more; a word is never broken."""
     if columns is None or len(indent + text) <= columns:
         return [indent + text]
     return textwrap.wrap(
         text,
         max(columns, len(indent) + 10),
         initial_indent=indent,
-        subsequent_indent=indent,
+        subsequent_indent=indent + " " * hang,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -186,8 +187,10 @@ def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         text = line.lstrip(" ")
         indent = line[: len(line) - len(text)]
+        label = re.match(r"\S+ {2,}", text)
         whole = text.startswith("->")  # a command is copied as it stands
-        sys.stdout.write("\n".join(wrapped(text, None if whole else columns, indent=indent)).rstrip() + "\n")
+        parts = wrapped(text, None if whole else columns, indent=indent, hang=label.end() if label else 0)
+        sys.stdout.write("\n".join(parts).rstrip() + "\n")
     sys.stdout.flush()
 
 
