@@ -96,7 +96,7 @@ def _line_table(money: Money, updates: tuple[int, int | None] | None, columns: i
             done, whole = updates
             note = f"{output.count(done)}" + (f" of {output.count(whole)}" if whole else "") + " updates"
         if line.remaining < 0:
-            note = "overrun"
+            note = "overrun" if line.planned else "no line plans for it"
         amounts = (line.planned, line.actual, line.reserved, line.remaining)
         rows.append((line.line, *(_cell(amount, decimals) for amount in amounts), note))
     totals = (money.planned, money.actual, money.reserved, money.remaining)
@@ -158,8 +158,8 @@ def account_lines(account: AccountMoney, *, columns: int | None = None, at: str 
     """A whole account."""
     charged = account.settled + account.reserved
     figure = "no figure approved" if account.figure is None else limit(account.figure, account.unit)
-    said = f"account {account.account} {output.DOT} {figure} {output.DOT} {output.amount(charged, account.unit)} charged"
-    yield from output.wrapped(said, columns, indent="")
+    parts = (f"account {account.account}", figure, f"{output.amount(charged, account.unit)} charged")
+    yield from output.wrapped(f" {output.DOT} ".join(parts), columns, indent="")
     largest = max((money.ceiling for money in account.experiments), default=0)
     decimals = _decimals(largest)
     rows = [

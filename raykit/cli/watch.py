@@ -21,6 +21,7 @@ from raykit.cli import look, output
 from raykit.cli import money as show_money
 from raykit.cli.options import DEFAULT_ROOT, By, Root, at_root, person_of
 from raykit.errors import InvalidInput, NotFoundError, RaykitError
+from raykit.records import Segment
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -285,6 +286,8 @@ def _cut(line: str, columns: int) -> str:
 def state_band(view: RunView, now: float) -> list[str]:
     """Who it is, how it is, how far it is."""
     parts = [look.short_name(view), look.word(view).upper(), f"health {view.health}"]
+    if view.heard_at is not None:
+        parts.append(f"heard {look.ago(view.heard_at, now)}")
     progress = f"{output.count(view.update)}" + (f"/{output.count(view.updates)}" if view.updates else "")
     figures = view.figures
     facts = [f"update {progress}"]
@@ -294,8 +297,6 @@ def state_band(view: RunView, now: float) -> list[str]:
             facts.append(f"{output.duration((view.updates - view.update) * figures.update_s)} left")
     if figures.development is not None:
         facts.append(f"{figures.development.metric} {look.number(figures.development.value)} (development)")
-    if view.heard_at is not None:
-        facts.append(f"heard {look.ago(view.heard_at, now)}")
     dot = f" {output.DOT} "
     return [dot.join(parts), f"  {dot.join(facts)}"]
 
@@ -309,16 +310,14 @@ def money_band(money: Money | None, columns: int) -> list[str]:
     kept = sum(max(0, line.remaining) for line in money.lines if line.purpose in ("confirmation", "recovery"))
     free = max(0, money.remaining - kept)
     parts = [(money.actual, FULL), (money.reserved, PART), (kept, KEPT_BACK), (free, EMPTY)]
-    width = max(10, min(60, columns - 12))
+    ceiling = show_money.limit(money.ceiling, money.unit)
+    width = max(10, min(50, columns - len(ceiling) - 12))
     names = ("spent", "reserved", "kept", "free")
     legend = "   ".join(
         f"{mark} {name} {output.money(amount, money.unit)}"
         for (amount, mark), name in zip(parts, names, strict=True)
     )
-    return [
-        f"  MONEY  {_bar(parts, width)}",
-        f"         {legend}   of {show_money.limit(money.ceiling, money.unit)}",
-    ]
+    return [f"  MONEY  {_bar(parts, width)}  {ceiling}", f"         {legend}"]
 
 
 def _bar(parts: Sequence[tuple[int, str]], width: int) -> str:
@@ -343,7 +342,13 @@ def timeline_band(view: RunView, now: float) -> list[str]:
     marks: list[tuple[float, str]] = []
     for attempt in view.attempts:
         end = attempt.ended
-        came = f"to {output.count(end.update)}, {end.reason}" if end is not None else "goes on"
+        came = (
+            f"to {output.count(end.update)}, {end.reason}"
+            if end is not None
+            else "and goes on"
+            if view.holder is not None
+            else "and no end is known"
+        )
         start = (
             f"from {output.count(attempt.resume.update)} ({attempt.resume.exactness})"
             if attempt.resume
@@ -357,20 +362,32 @@ def timeline_band(view: RunView, now: float) -> list[str]:
     marks.sort()
     shown = marks[-5:]
     before = [f"  {len(marks) - len(shown)} attempts and pauses before"] if len(marks) > len(shown) else []
-    return before + [f"  {look.moment(at)[5:16]}  {text}" for at, text in shown]
+    return before + [f"  {time.strftime('%m-%d %H:%M', time.localtime(at))}  {text}" for at, text in shown]
 
 
 def events_band(entries: Sequence[RunEntry]) -> list[str]:
-    """The last events of the log."""
+    """The last events of the log; rows that follow rows are one of them."""
     lines: list[str] = []
+    rows: tuple[float, int, int] | None = None
     for entry in reversed(entries):
         for event in reversed(entry.events):
-            text = _event(event)
-            if text is not None:
-                lines.append(f"  {output.clock(entry.at)}  {text}")
-            if len(lines) == EVENTS:
-                return lines[::-1]
-    return lines[::-1]
+            if isinstance(event, Segment) and event.series == "train":
+                at, _, last = rows or (entry.at, 0, event.last)
+                rows = (at, event.first, last)
+                continue
+            if (text := _event(event)) is not None:
+                lines += [*_rows_line(rows), f"  {output.clock(entry.at)}  {text}"]
+                rows = None
+        if len(lines) >= EVENTS:
+            break
+    return [*lines, *_rows_line(rows)][:EVENTS][::-1]
+
+
+def _rows_line(rows: tuple[float, int, int] | None) -> list[str]:
+    if rows is None:
+        return []
+    at, first, last = rows
+    return [f"  {output.clock(at)}  rows {output.count(first)} to {output.count(last)}"]
 
 
 def _event(event: object) -> str | None:
@@ -383,8 +400,6 @@ def _event(event: object) -> str | None:
             return f"attempt {event.attempt} starts, {event.world_size} workers"
         case r.GateResult():
             return f"gate {event.gate} {'passed' if event.passed else 'FAILED'}: {event.found}"
-        case r.Segment(series="train"):
-            return f"rows {output.count(event.first)} to {output.count(event.last)}"
         case r.Commit():
             return (
                 f"checkpoint {output.count(event.update)} ({event.reason}, {output.size(event.size_bytes)})"
