@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 DEMO   := demo
 STORE  := $(DEMO)/store
 
-.PHONY: help install demo prove test check chaos bench clean
+.PHONY: help install demo prove test test-ray test-plain check chaos bench clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -20,14 +20,24 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP) ## make .venv with everything
 
-demo: $(STAMP)   ## train the bundled job on a local Ray, and say where results and pictures are
+demo: $(STAMP)   ## train the bundled job on a local Ray; RATE=36 CEILING=0.40 price it, and it ends paused
+ifdef RATE
+	$(BIN)/python -m jobs.demo --root $(DEMO)/paid --rate $(RATE) $(if $(CEILING),--ceiling $(CEILING))
+else
 	$(BIN)/python -m jobs.demo --root $(STORE)
+endif
 
 prove: $(STAMP)  ## kill that run five times at random moments: the two final digests are equal
 	$(BIN)/python -m jobs.prove --root $(DEMO)/prove
 
-test: $(STAMP)   ## the suite: under ten minutes on two cores
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+test: $(STAMP)   ## the suite, in two halves at once: under ten minutes on two cores
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-ray test-plain
+
+test-ray: $(STAMP)
+	$(BIN)/python -m pytest -m "ray and not slow and not gpu"
+
+test-plain: $(STAMP)
+	$(BIN)/python -m pytest -m "not ray and not slow and not gpu"
 
 check: $(STAMP)  ## lint, types, layers
 	$(BIN)/ruff check .

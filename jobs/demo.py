@@ -1,8 +1,11 @@
 """`make demo`: the bundled job on a local Ray, and where everything it made is.
 
     python -m jobs.demo --root demo/store
+    python -m jobs.demo --root demo/paid --rate 36 --ceiling 0.40
 
-Every act is a `raykit` command, printed before it runs, so that it can be typed again by hand.
+Every act is a `raykit` command, printed before it runs, so that it can be typed again by hand. With a rate and a
+ceiling, this machine is priced as if it were rented: where the ceiling is below the cost, the run ends paused, and
+the demo with it (exit code 4), saying how a person goes on.
 """
 
 from __future__ import annotations
@@ -10,20 +13,25 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 PLAN = Path(__file__).parent / "digits" / "plan.toml"
 NAME = "digits-vae"
+PAUSED = 4
 
 
 def main() -> int:
     """Run the demo; returns the exit code of the first command that did not end well."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("demo/store"))
-    root = parser.parse_args().root
-    plan = os.path.relpath(PLAN)
+    parser.add_argument("--rate", type=float, help="US dollars that this machine costs for an hour")
+    parser.add_argument("--ceiling", type=float, help="US dollars that the plan stays below")
+    options = parser.parse_args()
+    root = options.root
+    plan = os.path.relpath(PLAN if options.rate is None else priced(root, options.rate, options.ceiling))
     acts = [
         ("check the plan", ["plan", "show", plan]),
         ("train it", ["launch", plan]),
@@ -35,6 +43,10 @@ def main() -> int:
     for number, (what, command) in enumerate(acts, start=1):
         print(f"\n[{number}/{len(acts)}] {what}\n$ raykit {shlex.join(command)}", flush=True)
         code = raykit(command, root)
+        if code == PAUSED:
+            print(
+                f"\nPaused, as a plan with such a ceiling should be. To see why, and to go on:{_going_on(root)}"
+            )
         if code:
             return code
     print(
@@ -43,6 +55,29 @@ def main() -> int:
         "Again: `make demo` leaves the finished run alone. Now prove it: `make prove`"
     )
     return 0
+
+
+def priced(root: Path, rate: float, ceiling: float | None) -> Path:
+    """The plan with a price on this machine, beside the store; the recipe comes with it."""
+    folder = root.parent / f"{root.name}-job"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(PLAN.with_name("recipe.py"), folder)
+    text = PLAN.read_text()
+    if ceiling is not None:
+        text = text.replace("ceiling_usd = 1.0", f"ceiling_usd = {ceiling}")
+    price = f'usd_per_hour = {{ rate = {rate}, source = "the demo", billed = "resource" }}'
+    plan = folder / "plan.toml"
+    plan.write_text(f"{text}\n[pools.train]\ngpus         = 0\n{price}\n")
+    return plan
+
+
+def _going_on(root: Path) -> str:
+    commands = (
+        ["budget", "show", NAME],
+        ["budget", "replan", NAME, "--ceiling", "4", "--by", "you", "--reason", "it costs more than guessed"],
+        ["resume", NAME],
+    )
+    return "".join(f"\n  raykit {shlex.join([*command, '--root', str(root)])}" for command in commands)
 
 
 def raykit(command: list[str], root: Path) -> int:
