@@ -8,24 +8,27 @@ An experiment is paused while any scope that it belongs to is. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from raykit.errors import CancelledError, FleetPaused, InvalidInput, ReplanError
 from raykit.records import (
     Amended,
     Cancelled,
     ExperimentEntry,
+    ExperimentEvent,
     FleetEntry,
     Locked,
     Paused,
     Repaired,
     RestartApproved,
     Resumed,
+    Scope,
 )
 
 Role = Literal["train", "qc", "generate", "search"]
-ROLES: tuple[Role, ...] = ("train", "qc", "generate", "search")
 
 FleetState = Literal["running", "pausing", "overdue", "paused", "resuming"]
 """Of one worker or run: nothing in force; asked to stop; asked and late; stopped at a boundary; going on again."""
@@ -66,36 +69,33 @@ class Acts:
 def fold_acts(entries: Iterable[ExperimentEntry | FleetEntry], onto: Acts | None = None) -> Acts:
     """Read the log of an experiment, of the fleet, or one after the other, into one state."""
     acts = onto or Acts()
-    pauses, resumed_at, cancelled = dict(acts.pauses), acts.resumed_at, acts.cancelled
-    repaired, restarts = acts.repaired, list(acts.restarts)
-    locked, amended = list(acts.locked), list(acts.amended)
     for entry in entries:
         for event in entry.events:
-            match event:
-                case Paused():
-                    pauses.setdefault(event.scope, InForce(pause=event, at=entry.at))
-                case Resumed():
-                    pauses.pop(event.scope, None)
-                    resumed_at = max(entry.at, resumed_at or entry.at)
-                case Cancelled():
-                    cancelled = cancelled or event
-                case Repaired():
-                    repaired = max(repaired, event.attempt)
-                case RestartApproved():
-                    restarts.append(event)
-                case Locked():
-                    locked.append(event)
-                case Amended():
-                    amended.append(event)
-    return Acts(
-        pauses=pauses,
-        resumed_at=resumed_at,
-        cancelled=cancelled,
-        repaired=repaired,
-        restarts=tuple(restarts),
-        locked=tuple(locked),
-        amended=tuple(amended),
-    )
+            acts = _after(acts, event, entry.at)
+    return acts
+
+
+def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
+    match event:
+        case Paused():
+            held = InForce(pause=event, at=at)
+            return replace(acts, pauses={event.scope: held, **acts.pauses})  # the first pause stays
+        case Resumed():
+            left = {scope: held for scope, held in acts.pauses.items() if scope != event.scope}
+            return replace(acts, pauses=left, resumed_at=max(at, acts.resumed_at or at))
+        case Cancelled():
+            return replace(acts, cancelled=acts.cancelled or event)
+        case Repaired():
+            return replace(acts, repaired=max(acts.repaired, event.attempt))
+        case RestartApproved():
+            return replace(acts, restarts=(*acts.restarts, event))
+        case Locked():
+            return replace(acts, locked=(*acts.locked, event))
+        case Amended():
+            return replace(acts, amended=(*acts.amended, event))
+
+
+_SCOPE: TypeAdapter[str] = TypeAdapter(Scope)
 
 
 def scope_of(text: str) -> str:
@@ -104,19 +104,16 @@ def scope_of(text: str) -> str:
     Raises:
         InvalidInput: it is no scope.
     """
-    kind, colon, rest = text.partition(":")
-    if not colon:
-        return text if text == "all" else f"experiment:{text}"
-    if kind == "role" and rest not in ROLES:
-        raise InvalidInput(f"there is no role {rest}", field="SCOPE", value=text, rule=", ".join(ROLES))
-    if kind not in ("experiment", "role", "contract"):
+    scope = text if text == "all" or ":" in text else f"experiment:{text}"
+    try:
+        return _SCOPE.validate_python(scope)
+    except ValidationError as error:
         raise InvalidInput(
-            f"{text} is no scope",
+            f"{text!r} is no scope",
             field="SCOPE",
             value=text,
-            rule="all, NAME, experiment:NAME, role:train, contract:DIGEST",
-        )
-    return text
+            rule="all, NAME, experiment:NAME, role:train|qc|generate|search, contract:DIGEST",
+        ) from error
 
 
 def scopes_of(experiment: str, role: Role, contract: str | None = None) -> tuple[str, ...]:
@@ -145,13 +142,11 @@ def require_running(acts: Acts, experiment: str, scopes: Iterable[str]) -> None:
         )
     found = in_force(acts, scopes)
     if found is not None:
-        scope = found.pause.scope
-        target = experiment if scope == f"experiment:{experiment}" else scope
         raise FleetPaused(
             f"{experiment} is {found.words}",
             field="scope",
-            value=scope,
-            remedy=f"raykit resume {target}",
+            value=found.pause.scope,
+            remedy=f"raykit resume {_target(found)}",
         )
 
 
@@ -184,4 +179,5 @@ def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | N
 
 
 def _target(found: InForce) -> str:
+    """What a person would type for its scope."""
     return found.pause.scope.removeprefix("experiment:")
