@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
     "pause": Entry("raykit.cli.pausing:pause", "Commit, release and wait (others say suspend)."),
     "cancel": Entry("raykit.cli.people:cancel", "End an experiment for good; nothing is deleted."),
     "approve": Group(
-        "What a person lets happen: a plan's money, an account's, a restart.",
+        "What a person lets happen: money, or a restart.",
         {
             "plan": Entry("raykit.cli.people:approve_plan", "Let one plan, as it stands, come to an amount."),
             "account": Entry("raykit.cli.people:approve_account", "Let a whole account come to an amount."),
