@@ -13,7 +13,7 @@ from raykit.errors import CorruptError, RaykitError
 from raykit.records import AccountEntry, Record
 from raykit.store import layout
 from raykit.store.base import ObjectStore
-from raykit.store.log import MAX_ENTRY_BYTES, Log
+from raykit.store.log import MAX_ENTRY_BYTES, Log, uncollected
 
 BATCH_BYTES = MAX_ENTRY_BYTES // 2
 """A batch of decisions goes on in another entry from here: the last decision of one has the other half to itself."""
@@ -102,7 +102,8 @@ class Ledger(Log[AccountEntry]):
 
     def _fold(self, new: Sequence[AccountEntry]) -> None:
         try:
-            read_book(new, self._book)
+            with uncollected():
+                read_book(new, self._book)
         except KeyError as missing:
             self._book, self._folded = Book(), 0  # half folded; the next look finds the same again
             raise CorruptError(
