@@ -94,7 +94,7 @@ def next_attempt(allocation: Allocation, train: Sizing) -> Terms:
     )
     assert paid_ms is not None
     _require_work(paid_ms, train, left, name=allocation.experiment)
-    return terms.model_copy(update={"time_ms": paid_ms if train.open_ended else min(terms.time_ms, paid_ms)})
+    return terms.model_copy(update={"time_ms": paid_ms})
 
 
 def _require_work(time_ms: int, train: Sizing, money: int, *, name: str | None = None) -> None:

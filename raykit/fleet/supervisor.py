@@ -39,7 +39,7 @@ from raykit.store.place import this_place
 from raykit.train.door import Door
 
 LOOP_S = 0.5
-BACKSTOP_S = 2.0
+BACKSTOP_S = 5.0
 """So long before the end of what is paid for, a launch ends whether or not its workers have reached a boundary."""
 SPARE_CPUS = 1
 """Beside one CPU per rank: for the train controller."""

@@ -25,11 +25,11 @@ GUESSED_WINDOW_MS = 60_000
 GUESSED_DRAIN_MS = 30_000
 LEAST_SETUP_MS = 10_000
 """What any start takes: where only the money bounds a run, nothing more is asked of it."""
-LEAST_DRAIN_MS = 5_000
+LEAST_DRAIN_MS = 8_000
 """What ends beside the save: the gang, and the launch's last words."""
 
 HEADROOM_PERCENT = 50
-"""How much longer than measured a run without a wall cap of its own may take."""
+"""How much longer than measured a set-up may take, and a run without a wall cap of its own."""
 
 RECENT_ROWS = 200
 
@@ -66,7 +66,7 @@ def sized(plan: Plan, found: Measured | None, book: Book | None) -> Sizing:
     if found is None and run_plan.wall_h is None:
         setup_ms, drain_ms = LEAST_SETUP_MS, LEAST_DRAIN_MS
     if found is not None:
-        setup_ms = found.setup_ms
+        setup_ms = found.setup_ms * (100 + HEADROOM_PERCENT) // 100
         window_ms = int(run_plan.checkpoint_every * found.update_ms) + found.save_ms
         drain_ms = LEAST_DRAIN_MS + 2 * found.save_ms + int(2 * found.update_ms)
     if run_plan.loss_window_min is not None:

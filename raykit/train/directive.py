@@ -34,7 +34,7 @@ BEAT_S = 2.0
 QUIET_S = 10.0
 """So long after its last answer the door counts as silent."""
 HOLD_POLL_S = 0.05
-LEAST_DRAIN_S = 5.0
+LEAST_DRAIN_S = 8.0
 """What ends beside the last save: the gang, and what its launch still has to say."""
 
 
