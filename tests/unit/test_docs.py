@@ -97,7 +97,7 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
 @every_page
 def test_every_test_that_is_named_exists(page: Path) -> None:
     for file, name in re.findall(r"`([\w/.-]+\.py)::(\w+)`", page.read_text()):
-        assert re.search(rf"^ *def {name}\(", text_of(file), re.M), f"{file}::{name}"
+        assert re.search(rf"^ *(def|class) {name}\(", text_of(file), re.M), f"{file}::{name}"
 
 
 @every_page
