@@ -338,12 +338,12 @@ def part(
         raise InvalidInput(f"{source} is one account", field="--to", value=target, rule="another account")
     ledger = ledger_of(store, source, by=person, field="--from")
     own = account_of(store, safe_name(name))
-    if own is not None:
+    if own not in (None, target):
         raise InvalidInput(
             f"{name} has spent from account {own} and stays with it",
             field="NAME",
             value=name,
-            rule="an experiment that was not launched yet",
+            rule=f"--to {own}, or an experiment that was not launched yet",
         )
     event = Parted(
         experiment=name,
