@@ -402,3 +402,14 @@ def test_an_account_of_record_is_canonical() -> None:
     for key, data in store.objects.items():
         if key.startswith("accounts/by/"):
             assert data == AccountOf(account="a", experiment="a").to_bytes()
+
+
+def test_an_experiment_that_became_related_later_may_be_parted() -> None:
+    store = MemoryStore()
+    join(store, identity("dear"))
+    join(store, identity("own"))
+    with pytest.raises(ApprovalError) as refused:
+        join(store, identity("own", decision="dear"))
+    assert "raykit budget part own --from dear --to own" in str(refused.value.remedy)
+    part(store, "own", source="dear", target="own")
+    assert join(store, identity("own", decision="dear")).account == "own"
