@@ -55,6 +55,7 @@ SHARES = [0, 400, 1000, 1000, 1001, 3000]
 """Of what was reserved, in thousandths: what a lease turns out to have cost."""
 RATES = [MICRO, MICRO, MICRO * 105 // 100, MICRO * 105 // 100 + 1, 2 * MICRO]
 MARGIN = 1050
+BOUNDS = ["line", "line", "plan", "decision", "account"]
 
 which = st.integers(0, 1)
 experiments = st.sampled_from(EXPERIMENTS)
@@ -127,12 +128,19 @@ class LedgerMachine(RuleBasedStateMachine):
         if approved:
             self.approve_account(0, amount(11))
         for name, on, cost in first:
-            self.admit(1, name, on, cost, MICRO, late=False)
+            self.admit(1, name, on, cost, MICRO)
 
-    def admit(self, n: int, name: str, on: str, cost: int, rate: int, *, late: bool) -> None:
-        terms = Terms(accelerators=1, rate=rate, source="a test", time_ms=cost * HOUR_MS // MICRO)
+    def admit(
+        self, n: int, name: str, on: str, cost: int, rate: int, *, late: bool = False, fixed: int = 0
+    ) -> None:
         request = Request(
-            lease=f"lease-{len(self.asked)}", experiment=name, line=on, terms=terms, projection=digest(name)
+            lease=f"lease-{len(self.asked)}",
+            experiment=name,
+            line=on,
+            terms=Terms(
+                accelerators=1, rate=rate, source="a test", time_ms=cost * HOUR_MS // MICRO, fixed=fixed
+            ),
+            projection=digest(name),
         )
         self.asked.append(request)
         if late and len(self.late) < 4:
@@ -146,11 +154,25 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(n=which, name=experiments, on=lines, cost=st.sampled_from(COSTS[:4]))
     def admit_little(self, n: int, name: str, on: str, cost: int) -> None:
-        self.admit(n, name, on, cost, MICRO, late=False)
+        self.admit(n, name, on, cost, MICRO)
 
     @rule(n=which, name=experiments, cost=st.sampled_from(COSTS[:4]), rate=st.sampled_from(RATES))
     def admit_at_todays_rate(self, n: int, name: str, cost: int, rate: int) -> None:
-        self.admit(n, name, "train", cost, rate, late=False)
+        self.admit(n, name, "train", cost, rate)
+
+    @rule(n=which, name=experiments, on=lines, what=st.sampled_from(BOUNDS), more=st.integers(-1, 1))
+    def admit_what_is_left(self, n: int, name: str, on: str, what: str, more: int) -> None:
+        """Exactly what a bound has left, as the newest book has it, or a millionth more or less."""
+        book = self.reader.book
+        mine = book.allocations[name]
+        alike = [each for each in book.allocations.values() if each.planned.decision == mine.planned.decision]
+        left = {
+            "line": mine.lines[on].planned - mine.used(on),
+            "plan": mine.ceiling - mine.charged,
+            "decision": max(each.ceiling for each in alike) - sum(each.charged for each in alike),
+            "account": (book.figure or amount(5)) - book.charged,
+        }
+        self.admit(n, name, on, 0, MICRO, fixed=max(0, left[what] + more))
 
     def pick(self, at: int) -> Request:
         """One of what was asked: mostly of what is there and goes on, sometimes of what has ended or never was."""
@@ -248,15 +270,23 @@ class LedgerMachine(RuleBasedStateMachine):
     def approve_account(self, n: int, covers: int) -> None:
         self.ask(n, lambda book: acts.approve_account(book, covers=covers, person=ADA))
 
-    @rule(n=which, name=experiments, come=lines, go=lines, cost=costs, raised=st.integers(-2, 4))
-    def replan(self, n: int, name: str, come: str, go: str, cost: int, raised: int) -> None:
+    @rule(
+        n=which,
+        name=experiments,
+        come=lines,
+        go=lines,
+        cost=costs,
+        raised=st.integers(-2, 4),
+        off=st.sampled_from([0, 0, 0, 1]),
+    )
+    def replan(self, n: int, name: str, come: str, go: str, cost: int, raised: int, off: int) -> None:
         def decide(book: Book) -> Record | None:
             allocation = acts.allocation_of(book, name)
             ceiling = allocation.ceiling + raised * MICRO
             moved = acts.moved(allocation, [(come, go, cost)], ceiling=ceiling)
             rates = {"train": 2 * MICRO} if raised > 2 else None
             return acts.replan(
-                book, name, moved, ceiling=ceiling, rates=rates, reason="as it is now", person=ADA
+                book, name, moved, ceiling=ceiling + off, rates=rates, reason="as it is now", person=ADA
             )
 
         self.ask(n, decide)
@@ -350,5 +380,5 @@ def check_sums(book: Book, entries: Sequence[AccountEntry]) -> None:
 class TestLedgerMachine(LedgerMachine.TestCase):
     # covers I6, I13, BUD-01..06, BUD-24, BUD-27, F10, F11
     settings = settings(
-        max_examples=200, stateful_step_count=20, deadline=None, derandomize=True, print_blob=True
+        max_examples=2000, stateful_step_count=20, deadline=None, derandomize=True, print_blob=True
     )
