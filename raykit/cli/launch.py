@@ -20,8 +20,8 @@ from raykit.errors import ApprovalError, GateError, InvalidInput, PlanError
 from raykit.records import EXACTNESS
 
 if TYPE_CHECKING:
-    from raykit.fleet.claim import Approving
     from raykit.fleet.site import Site
+    from raykit.fleet.spending import Approving
     from raykit.fleet.supervisor import Outcome
     from raykit.store.base import ObjectStore
 
@@ -148,7 +148,7 @@ def _approving(amount: str | None, by: str | None, scripted: bool) -> Approving 
     if amount is None:
         return None
     from raykit.budget.amounts import micros
-    from raykit.fleet.claim import Approving
+    from raykit.fleet.spending import Approving
 
     person = _person(by, "--approve")
     return Approving(amount=micros(amount, field="--approve"), person=person, scripted=scripted)
@@ -289,7 +289,7 @@ def _asked(error: ApprovalError, site: Site) -> Approving | None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or site.plan.budget is None or error.field:
         return None
     from raykit.budget.amounts import micros
-    from raykit.fleet.claim import Approving
+    from raykit.fleet.spending import Approving
 
     ceiling = site.plan.budget.ceiling
     typer.echo(

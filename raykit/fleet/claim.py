@@ -14,7 +14,14 @@ from raykit import reconcile as brain
 from raykit.errors import GateError, HeldError
 from raykit.fleet.restarts import require_no_restart
 from raykit.fleet.site import RUN, Site, changed_members, make_ready, task_of
-from raykit.fleet.spending import Spending, approve, draft_of, open_spending, require_spendable
+from raykit.fleet.spending import (
+    Approving,
+    Spending,
+    approve,
+    draft_of,
+    open_spending,
+    require_spendable,
+)
 from raykit.ids import digest_of
 from raykit.pauses import require_running, scopes_of
 from raykit.plan import contract, differences
@@ -115,25 +122,14 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
         changed_members(site, ready),
         code=frozen.folder_files(site.folder),
     )
-    if approved is None:
-        require_spendable(site, ready, log, acts)
+    require_spendable(site, ready, log, acts, approved)
     probe(site.store)
     lock(site, ready)
     spending = open_spending(site, ready, log, acts)
     if approved is not None:
-        approve(site, spending, approved.amount, person=approved.person, scripted=approved.scripted)
-        require_spendable(site, ready, log, acts)
+        approve(site, spending, approved)
     _take(log, task)
     return Claimed(task=task, start=start, spending=spending)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approving:
-    """What a person says about this plan's money as it is launched."""
-
-    amount: int
-    person: str
-    scripted: bool
 
 
 def _seen(state: brain.RunState, task: Task) -> brain.Seen:

@@ -47,6 +47,8 @@ def restarts(site: Site, ready: Prepared, book: Book) -> Iterator[Restart]:
         StoreUnavailableError: the store did not answer.
     """
     wanted = decision_digest(site.plan)
+    if worst_case(read_sizing(site.store, site.plan, book=book)) == 0:
+        return  # nothing is paid for: nothing that was paid for is repeated
     for allocation in book.allocations.values():
         if allocation.experiment == site.name or allocation.planned.decision != wanted:
             continue
@@ -108,8 +110,6 @@ def _restart(
 
 def _below_autonomous(site: Site, book: Book, worst: int) -> bool:
     """Whether all that this account has come to, and this plan at worst, needs no approval of money either."""
-    if worst == 0:
-        return True
     limit = bound(book, site.name, None)
     total = book.charged + book.idle_cost(time.time()) + worst
     return book.unit == "usd" and limit.amount <= AUTONOMOUS and total < AUTONOMOUS

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from raykit.budget import acts as money
 from raykit.budget.admit import settle_at_most
+from raykit.budget.amounts import shown
 from raykit.budget.book import Book, Lease
 from raykit.budget.lines import expected_cost, plan_lines
 from raykit.budget.worst import Sizing
+from raykit.errors import ReplanError
 from raykit.fleet.door import Attempts, begin, elapsed_ms
 from raykit.fleet.site import Site
 from raykit.ids import digest_of
@@ -48,6 +50,15 @@ class Spending:
     @property
     def sizing(self) -> Sizing:
         return self.attempts.sizing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approving:
+    """What a person says about this plan's money as it is launched."""
+
+    amount: int
+    person: str
+    scripted: bool
 
 
 def identity_of(site: Site, ready: Prepared) -> Identity:
@@ -89,8 +100,10 @@ def draft_of(site: Site, ready: Prepared, log: RunLog) -> Book:
     return draft
 
 
-def require_spendable(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> None:
-    """Try on a draft whether a launch would be let through the door. Writes nothing.
+def require_spendable(
+    site: Site, ready: Prepared, log: RunLog, acts: Acts, approved: Approving | None = None
+) -> None:
+    """Try on a draft whether a launch would be let through the door, once `approved` is said. Writes nothing.
 
     Raises:
         ApprovalError: a person has to approve this plan first, or to part it from an account.
@@ -103,8 +116,28 @@ def require_spendable(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> N
         StoreUnavailableError: the store did not answer.
     """
     draft = draft_of(site, ready, log)
+    _require_same_ceiling(site, draft)
+    approval = None if approved is None else _approval(site, draft, approved)
+    if approval is not None:
+        draft.apply(approval, time.time())
     asked = attempts_of(site, log, acts, draft)
     begin(asked, PREVIEW, 1, acts=acts, now=time.time())(draft)
+
+
+def _require_same_ceiling(site: Site, book: Book) -> None:
+    """A ceiling that was edited in the plan moves no money by itself."""
+    known, ceiling = book.allocations[site.name], ceiling_of(site.plan)
+    if ceiling in (known.ceiling, known.planned.ceiling):
+        return
+    unit = book.unit
+    raise ReplanError(
+        f"the plan says {shown(ceiling, unit)} and the ledger {shown(known.ceiling, unit)}: "
+        "an edited ceiling moves no money by itself",
+        field="budget",
+        value=shown(ceiling, unit),
+        rule=shown(known.ceiling, unit),
+        remedy=f"raykit budget replan {site.name} --ceiling {shown(ceiling).replace(',', '')} --reason ...",
+    )
 
 
 def open_spending(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> Spending:
@@ -146,10 +179,8 @@ def projection_of(site: Site, book: Book) -> str:
     return projection(site.plan, ceiling=ceiling_of(site.plan) if known is None else known.ceiling)
 
 
-def approve(
-    site: Site, spending: Spending, amount: int, *, person: str, scripted: bool, reason: str | None = None
-) -> bool:
-    """Let this plan come to `amount`, as a person says; False if it might already.
+def approve(site: Site, spending: Spending, approved: Approving) -> None:
+    """Record what a person lets this plan come to; said twice, it is recorded once.
 
     Raises:
         ApprovalError: the amount is above the plan's ceiling.
@@ -157,19 +188,18 @@ def approve(
         StoreUnavailableError: the store did not answer.
         UnknownOutcomeError: the reply was lost; say it again.
     """
-    written = spending.ledger.decide(
-        lambda book: money.approve_plan(
-            book,
-            site.name,
-            covers=amount,
-            projection=projection_of(site, book),
-            person=person,
-            reason=reason,
-            scripted=scripted,
-        ),
-        at=time.time(),
+    spending.ledger.decide(lambda book: _approval(site, book, approved), at=time.time())
+
+
+def _approval(site: Site, book: Book, approved: Approving) -> Record | None:
+    return money.approve_plan(
+        book,
+        site.name,
+        covers=approved.amount,
+        projection=projection_of(site, book),
+        person=approved.person,
+        scripted=approved.scripted,
     )
-    return bool(written)
 
 
 # --- what is written at a start -----------------------------------------------------------------------------
@@ -254,6 +284,7 @@ def _ends_of_launches(log: RunLog) -> dict[str, tuple[float | None, str]]:
 
 
 __all__ = [
+    "Approving",
     "Spending",
     "approve",
     "attempts_of",

@@ -22,13 +22,14 @@ from raykit.errors import (
     UnknownOutcomeError,
     by_kind,
 )
-from raykit.fleet.claim import Approving, Claimed, claim, completed_at
+from raykit.fleet.claim import Claimed, claim, completed_at
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.pictures import Pictures
 from raykit.fleet.purse import Purse
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import RUN, Site
+from raykit.fleet.spending import Approving
 from raykit.ids import digest_of
 from raykit.pauses import InForce, in_force, scopes_of
 from raykit.plan import Plan, contract

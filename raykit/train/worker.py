@@ -16,7 +16,7 @@ from typing import Any
 
 from raykit.data.members import compare
 from raykit.data.order import Order
-from raykit.errors import FencedError, GateError, RaykitError
+from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
 from raykit.reconcile import require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
@@ -185,13 +185,16 @@ class _Attempt:
             Refused: a person has to act first.
             Stopped: the budget does not allow it, or a pause is in force.
         """
+        self._log.refresh()
+        state, launch = self._log.state, self._task.launch
+        require_launch(state, launch)
+        if state.stop is not None and state.stop.launch == launch:
+            raise FleetPaused(state.stop.why)  # asked to stop before it began: it does not begin
         if self._door is None:
             return
-        self._log.refresh()
-        require_launch(self._log.state, self._task.launch)
-        ordinal = 1 + sum(attempt.launch == self._task.launch for attempt in self._log.state.attempts)
+        ordinal = 1 + sum(attempt.launch == launch for attempt in state.attempts)
         at = time.monotonic()
-        self._granted = (self._door.begin(self._task.launch, ordinal), at)
+        self._granted = (self._door.begin(launch, ordinal), at)
 
     def _changed_members(self) -> Difference | None:
         """How the data differ from the stored members; the same on every rank.
