@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -478,6 +479,23 @@ def test_twenty_thousand_entries_do_not_slow_an_append() -> None:
     print(f"an append after 20,000 entries: {1e3 * median_s:.2f} ms; to fold them: {1e3 * fold_s:.2f} ms")
     assert median_s < fold_s / 2
     assert made.state.recorded() == 20_019
+
+
+def test_reading_a_log_leaves_the_garbage_collector_as_it_was() -> None:
+    store = MemoryStore()
+    make(store, 3)
+    make(store, 0).refresh()
+    assert gc.isenabled()
+    store.objects[layout.log_entry(PREFIX, 2)] = b"{}"
+    with pytest.raises(CorruptError):
+        RunLog(store, "e", "r", by="t").refresh()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        make(MemoryStore(), 3).refresh()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def rows(update: int) -> Segment:
