@@ -408,7 +408,7 @@ def report_lines(report: Report) -> Iterator[str]:
         "every byte read" if report.read_data else "records read, data by size only (--read-data reads all)"
     )
     yield f"{report.url}: {looked}; {depth}"
-    parts = ("experiments", "runs", "entries", "segments", "rows", "commits")
+    parts = ("experiments", "accounts", "runs", "entries", "segments", "rows", "commits")
     yield "  " + ", ".join(f"{output.count(counts.get(part, 0))} {part}" for part in parts)
     for n, finding in enumerate(report.findings[:LISTED], start=1):
         yield f"{n:>2}  {finding.invariant}  {finding.found}"
