@@ -23,7 +23,7 @@ from raykit.fleet.spending import (
     require_spendable,
 )
 from raykit.ids import digest_of
-from raykit.pauses import require_running, scopes_of
+from raykit.pauses import fold_acts, require_running, scopes_of
 from raykit.plan import contract, differences
 from raykit.records import (
     Amended,
@@ -160,7 +160,13 @@ def _takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
 
 
 def lock(site: Site, ready: Prepared) -> None:
-    """Store what the lock binds, and say in the experiment's log that it is locked."""
+    """Store what the lock binds, and say in the experiment's log that it is locked.
+
+    Raises:
+        CancelledError: the experiment was ended for good meanwhile.
+        CorruptError: stored bytes do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
     environment = freeze(site.store, ready)
     locked = Locked(
         plan=ready.lock_sha256,
@@ -172,6 +178,7 @@ def lock(site: Site, ready: Prepared) -> None:
     log = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by="launch")
 
     def decide(entries: Sequence[ExperimentEntry]) -> list[Record]:
+        require_running(fold_acts(entries), site.name, ())
         locks = [event for entry in entries for event in entry.events if isinstance(event, Locked)]
         return [] if locks and locks[-1] == locked else [locked]
 

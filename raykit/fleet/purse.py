@@ -104,6 +104,7 @@ class Purse:
             return [event for event in made if event is not None]
 
         ledger.decide(ends, at=now)
+        ledger.snapshot()
         prefix = f"{self._task.launch}-"
         return sum(lease.charged for name, lease in ledger.book.leases.items() if name.startswith(prefix))
 

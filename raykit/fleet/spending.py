@@ -31,7 +31,7 @@ from raykit.read.sizing import (
 )
 from raykit.reconcile import RunState
 from raykit.records import AccountOpened, Freed, Launched, Planned, Record, Released, Settled
-from raykit.store.accounts import Identity, choose_account, join_account
+from raykit.store.accounts import Identity, choose_account, data_identity, join_account
 from raykit.store.ledger import Ledger
 from raykit.store.log import RunLog
 from raykit.store.place import gone
@@ -66,7 +66,7 @@ def identity_of(site: Site, ready: Prepared) -> Identity:
     return Identity(
         experiment=site.name,
         decision=decision_digest(site.plan),
-        data=digest_of([ready.data_sha256, digest_of(contract(site.plan))]),
+        data=data_identity(ready.data_sha256, digest_of(contract(site.plan))),
     )
 
 
