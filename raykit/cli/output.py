@@ -188,7 +188,7 @@ def print_lines(lines: Iterable[str]) -> None:
         text = line.lstrip(" ")
         indent = line[: len(line) - len(text)]
         label = re.match(r"\S+ {2,}", text)
-        whole = text.startswith("->")  # a command is copied as it stands
+        whole = text.startswith("->") or "raykit " in text  # a command is copied as it stands
         parts = wrapped(text, None if whole else columns, indent=indent, hang=label.end() if label else 0)
         sys.stdout.write("\n".join(parts).rstrip() + "\n")
     sys.stdout.flush()

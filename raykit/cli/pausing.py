@@ -65,10 +65,12 @@ def pause(
     found = _open(root)
     whom = known_scope(found, scope)
     why = words(reason, field="--reason", what="a pause needs a reason: whoever finds it will ask")
+    # Looked at before: a run may reach its boundary before anyone can look after it was asked.
+    follow = _Following(found, whom, quiet=as_json)
+    follow.look_around()
     said = people.pause(found.store, whom, reason=why, person=person, at=time.time())
     assert said.holds is not None
-    follow = _Following(found, whom, said.holds, [] if as_json else None)
-    follow.begin(new=said.new)
+    follow.begin(said.holds, new=said.new)
     if not no_wait:
         follow.until(time.monotonic() + timeout_s)
     held = _held(found, follow.names)
@@ -91,6 +93,9 @@ def known_scope(found: ReadRoot, text: str) -> str:
     from raykit.ids import safe_name
     from raykit.pauses import scope_of
 
+    kind, _, rest = text.partition(":")
+    if kind == "contract":
+        return scope_of(f"contract:{_contract(found, rest)}")
     scope = scope_of(text)
     kind, _, rest = scope.partition(":")
     if kind == "experiment":
@@ -104,8 +109,6 @@ def known_scope(found: ReadRoot, text: str) -> str:
                 rule=f"did you mean {close[0]}?" if close else ", ".join(known[:10]) or None,
                 remedy="raykit ls",
             )
-    if kind == "contract":
-        return f"contract:{_contract(found, rest)}"
     return scope
 
 
@@ -143,51 +146,46 @@ class _Following:
 
     found: ReadRoot
     scope: str
-    holds: InForce
-    quiet: list[str] | None
-    """Where lines go instead of to stdout."""
-    views: list[RunView] = field(default_factory=list)
+    quiet: bool
+    holds: InForce | None = None
+    names: list[str] = field(default_factory=list)
+    """The experiments that are concerned, at work or not."""
     open: list[_Stopping] = field(default_factory=list)
     done: list[_Stopping] = field(default_factory=list)
 
-    @property
-    def names(self) -> list[str]:
-        return sorted({view.experiment for view in self.views})
-
     def say(self, at: float, name: str, text: str) -> None:
-        line = f"  {output.clock(at)}  {name}  {text}"
-        if self.quiet is not None:
-            self.quiet.append(line)
-        else:
-            output.print_lines(iter([line]))
+        if not self.quiet:
+            output.print_lines([f"  {output.clock(at)}  {name}  {text}"])
 
-    def begin(self, *, new: bool) -> None:
-        """Who asked and when, and which runs are at work."""
-        pause = self.holds.pause
-        asked = "requested" if new else "was requested already"
-        self.say(
-            self.holds.at,
-            self.scope.removeprefix("experiment:"),
-            f"{asked} by {pause.person}: {pause.reason}",
-        )
-        self.views = [view for view in self.found.runs() if _concerns(view, self.scope)]
-        for view in self.views:
-            if view.holder is not None:
-                self._join(view)
-
-    def _join(self, view: RunView) -> None:
+    def look_around(self) -> None:
+        """Which runs are concerned, and which of them are at work."""
         from raykit.store.log import RunLog
 
-        log = RunLog(self.found.store, view.experiment, view.run, by="reader")
-        log.refresh()
-        at = sum(entry.at < self.holds.at for entry in log.entries)
-        self.open.append(_Stopping(view=view, log=log, said=at))
-        workers = f"{view.workers} of {view.workers} workers" if view.workers else "its launch"
+        views = [view for view in self.found.runs() if _concerns(view, self.scope)]
+        self.names = sorted({view.experiment for view in views})
+        for view in views:
+            if view.holder is not None:
+                log = RunLog(self.found.store, view.experiment, view.run, by="reader")
+                self.open.append(_Stopping(view=view, log=log, said=len(log.refresh())))
+
+    def begin(self, holds: InForce, *, new: bool) -> None:
+        """Who asked and when, and what is at work."""
+        self.holds, pause = holds, holds.pause
+        asked = "requested" if new else "was requested already"
         self.say(
-            time.time(),
-            run_name(view),
-            f"{workers} at update {output.count(view.update)}, to commit at the next",
+            holds.at, self.scope.removeprefix("experiment:"), f"{asked} by {pause.person}: {pause.reason}"
         )
+        for run in self.open:
+            view = run.view
+            workers = f"{view.workers} of {view.workers} workers" if view.workers else "its launch"
+            update = output.count(view.update)
+            self.say(time.time(), run_name(view), f"{workers} at update {update}, to commit at the next")
+
+    @property
+    def asked_at(self) -> float:
+        """When the pause that holds was asked for."""
+        assert self.holds is not None
+        return self.holds.at
 
     def until(self, deadline: float) -> None:
         """Tell what happens until every run is paused, or until `deadline`."""
@@ -221,10 +219,10 @@ class _Following:
             gone = "released" if state.released is not None else "its launch is gone"
             lost = f"lost: {output.count(run.lost)} update{'' if run.lost == 1 else 's'}"
             self.say(now, run_name(run.view), f"{gone}, at update {output.count(committed)}   {lost}")
-        elif not run.overdue and now - self.holds.at > patience_s(run.view):
+        elif not run.overdue and now - self.asked_at > patience_s(run.view):
             run.overdue = True
             self.say(
-                now, run_name(run.view), f"overdue: no boundary for {output.duration(now - self.holds.at)}"
+                now, run_name(run.view), f"overdue: no boundary for {output.duration(now - self.asked_at)}"
             )
         return live
 
@@ -272,7 +270,7 @@ def _pause_end(
         yield from (f"  {line.lstrip()}" for line in show_money.held_lines(machines, name, at))
     for run in follow.open if waited else ():
         name = run_name(run.view)
-        since = output.duration(time.time() - follow.holds.at)
+        since = output.duration(time.time() - follow.asked_at)
         yield f"  overdue: {name} has not reached its boundary {since} after the request; the pause holds"
         yield f"  -> raykit logs {name}{at}      then      raykit status{at}"
     target = follow.scope.removeprefix("experiment:")
@@ -285,10 +283,10 @@ def _pause_end(
 
 
 def _pause_record(follow: _Following, new: bool, held: Sequence[tuple[str, HeldMoney]]) -> dict[str, Any]:
-    pause = follow.holds.pause
+    assert follow.holds is not None
     return {
-        **pause.plain(),
-        "at": follow.holds.at,
+        **follow.holds.pause.plain(),
+        "at": follow.asked_at,
         "new": new,
         "paused": not follow.open,
         "runs": [

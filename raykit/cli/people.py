@@ -341,7 +341,7 @@ def approve_restart(
             [
                 f"  approved{_again(said.new)} by {person}{script}: {why}",
                 f"  covers   {event.covers}; checkpoints that are there stay where they are",
-                "  not      any money: raykit approve plan; nor a sealed set, a promotion, or a changed plan",
+                "  not      any money (that is an approval of the plan), a sealed set, a promotion, or a changed plan",
                 f"  continue raykit launch {target if _is_file(target) else 'PLAN'}{at_root(root)}",
             ]
         )
