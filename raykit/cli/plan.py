@@ -309,7 +309,9 @@ def _cost(plan: Plan) -> str:
 
     train, ceiling = sized(plan, None, None), ceiling_of(plan)
     unit = unit_of(plan)
-    bound = "no ceiling given" if plan.budget is None else f"ceiling {shown(ceiling, unit)} {unit}"
+    bound = "no ceiling given"
+    if plan.budget is not None:
+        bound = f"ceiling below ${shown(ceiling)}" if unit == "usd" else f"at most {shown(ceiling, unit)}"
     if train.rate == 0:
         return f"this machine's own processors: not billed; {bound}"
     lines = plan_lines(
