@@ -268,7 +268,9 @@ class Screen:
         notes = [*look.wants(view, now, self.at)] if view.holder is None or view.health != "ok" else []
         if notes:
             yield ""
-        yield from notes
+        for note in notes:
+            whole = note.startswith("  -> ")
+            yield from [note] if whole else output.wrapped(note.strip(), columns)
 
     def foot(self) -> str:
         """The last line: what is being typed, what was said, or the keys."""
