@@ -60,8 +60,8 @@ class Directive:
         self._wall_s = math.inf
         self._work_end = math.inf
         self._asked_at: float | None = None
-        self._update_s = 0.0
-        """How long an update takes: the longest of late, forgotten slowly."""
+        self._longest_s = (0.0, 0.0)
+        """The second longest update of this attempt, and the longest."""
 
     def stop(self, why: str, reason: EndReason = "paused", cause: Cause | None = None) -> None:
         """Commit after the update in hand, then end. Safe to call from a signal handler."""
@@ -90,35 +90,42 @@ class Directive:
         """
         if self._fenced is not None:
             raise self._fenced
-        now = time.monotonic()
-        if self._answered_at is not None and now - self._answered_at > QUIET_S:
+        if self._silent_s() > QUIET_S:
             self._hold()
-            now = time.monotonic()
         elif self._asked_at is not None:
-            self._update_s = max(now - self._asked_at, self._update_s * 0.9)
-        self._asked_at = now
-        after = now + self._update_s
+            _, second, longest = sorted((*self._longest_s, time.monotonic() - self._asked_at))
+            self._longest_s = (second, longest)
+        now = self._asked_at = time.monotonic()
+        self._stop_at_the_end(now)
+        save = self.loss_window_s is not None and now - self._saved_at > self.loss_window_s
+        return Asked(stop=self.why is not None, save=save)
+
+    def _stop_at_the_end(self, now: float) -> None:
+        """Stop while what is left still pays for one more update and the drain.
+
+        What has taken long once may have been bad luck; what has twice, as an evaluation does, may be the next one.
+        """
+        after = now + self._longest_s[0]
         if after > self._lease_end - self._drain_s:
             self.stop("what is reserved for this attempt is at its end", cause="ceiling")
         elif after > self._work_end:
             self.stop("the plan's cap on productive time is reached", cause="ceiling")
-        save = self.loss_window_s is not None and now - self._saved_at > self.loss_window_s
-        return Asked(stop=self.why is not None, save=save)
+
+    def _silent_s(self) -> float:
+        return 0.0 if self._answered_at is None else time.monotonic() - self._answered_at
 
     def _hold(self) -> None:
-        """Wait, in memory, until the door answers again, or it is time to stop."""
-        assert self._answered_at is not None
+        """Wait, in memory, until the door answers again, or it is time to stop: what is held costs money, too."""
         print(f"holding: {self._silence or 'the budget does not answer'}", flush=True)
-        silent_since = self._answered_at
-        while time.monotonic() - self._answered_at > QUIET_S and self.why is None:
+        while (silent_s := self._silent_s()) > QUIET_S and self.why is None:
             if self._fenced is not None:
                 raise self._fenced
-            silent_s = time.monotonic() - silent_since
             if silent_s > self._hold_s:
                 self.stop(f"deadline: no answer about money for {silent_s:.0f} s ({self._silence})", "failed")
-                return
-            time.sleep(HOLD_POLL_S)
-        print("going on", flush=True)
+            self._stop_at_the_end(time.monotonic())
+            if self.why is None:
+                time.sleep(HOLD_POLL_S)
+        print("going on" if self.why is None else f"not held any longer: {self.why}", flush=True)
 
     # --- listening ------------------------------------------------------------------------------------------
 
