@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from raykit.pauses import InForce
     from raykit.read import Root as ReadRoot
     from raykit.read import RunView
-    from raykit.read.money import HeldMoney
+    from raykit.read.money import HeldMoney, Ledgers
     from raykit.store.log import RunLog
 
 LOOK_EVERY_S = 0.25
+SETTLE_S = 30.0
+"""How long a launch that has let go is waited for until it has settled."""
+HELD_S = 2.0
+"""How long after that it may take to say that machines stay billed."""
 SHORTEST_DIGEST = 8
 """Of a contract's digest, so much is enough if it names only one."""
 
@@ -73,7 +77,7 @@ def pause(
     follow.begin(said.holds, new=said.new)
     if not no_wait:
         follow.until(time.monotonic() + timeout_s)
-    held = _held(found, follow.names)
+    held = _held(found, follow)
     if as_json:
         output.print_json(_pause_record(follow, said.new, held))
     else:
@@ -137,6 +141,9 @@ class _Stopping:
     said: int = 0
     """How many of the log's entries have been told of."""
     lost: int | None = None
+    """Updates that were trained after the boundary, once it is reached."""
+    released_at: float | None = None
+    """When its launch let go, by this process's own clock; it then ends its Ray and settles."""
     overdue: bool = False
 
 
@@ -152,6 +159,12 @@ class _Following:
     """The experiments that are concerned, at work or not."""
     open: list[_Stopping] = field(default_factory=list)
     done: list[_Stopping] = field(default_factory=list)
+    ledgers: Ledgers = field(init=False)
+
+    def __post_init__(self) -> None:
+        from raykit.read.money import Ledgers
+
+        self.ledgers = Ledgers(self.found.store)
 
     def say(self, at: float, name: str, text: str) -> None:
         if not self.quiet:
@@ -191,12 +204,34 @@ class _Following:
         """Tell what happens until every run is paused, or until `deadline`."""
         while self.open:
             for run in list(self.open):
-                if not self._look(run):
-                    self.open.remove(run)
-                    self.done.append(run)
-            if not self.open or time.monotonic() >= deadline:
+                if (run.lost is not None or not self._look(run)) and self._settled(run):
+                    self._end(run)
+            if not self.open:
+                return
+            if time.monotonic() >= deadline:
+                for run in [run for run in self.open if run.lost is not None]:
+                    self._end(run)
                 return
             time.sleep(LOOK_EVERY_S)
+
+    def _end(self, run: _Stopping) -> None:
+        self.open.remove(run)
+        self.done.append(run)
+
+    def _settled(self, run: _Stopping) -> bool:
+        """Has a launch that let go said what it has cost? Of one that was killed nobody waits for that."""
+        ledger = self.ledgers.of(run.view.experiment)
+        if ledger is None or run.released_at is None:
+            return True
+        prefix = f"{run.view.launch}-"
+        leases = [lease for name, lease in ledger.book.leases.items() if name.startswith(prefix)]
+        if any(lease.open for lease in leases):
+            return time.monotonic() - run.released_at > SETTLE_S
+        if charged := sum(lease.charged for lease in leases):
+            self.say(
+                time.time(), run_name(run.view), f"settled at {output.amount(charged, ledger.book.unit)}"
+            )
+        return True
 
     def _look(self, run: _Stopping) -> bool:
         """Tell what is new of one run; whether it is still at work."""
@@ -216,7 +251,8 @@ class _Following:
         if not live:
             committed = state.committed or 0
             run.lost = max(0, state.recorded() - committed)
-            gone = "released" if state.released is not None else "its launch is gone"
+            run.released_at = None if state.released is None else time.monotonic()
+            gone = "its launch is gone" if state.released is None else "released"
             lost = f"lost: {output.count(run.lost)} update{'' if run.lost == 1 else 's'}"
             self.say(now, run_name(run.view), f"{gone}, at update {output.count(committed)}   {lost}")
         elif not run.overdue and now - self.asked_at > patience_s(run.view):
@@ -253,13 +289,32 @@ def _boundary(event: object) -> str | None:
     return None
 
 
-def _held(found: ReadRoot, names: Sequence[str]) -> list[tuple[str, HeldMoney]]:
-    """Machines that are billed though nobody works on them."""
-    from raykit.read.money import Ledgers, money_of
+def _held(found: ReadRoot, follow: _Following) -> list[tuple[str, HeldMoney]]:
+    """Machines that are billed though nobody works on them; waited for a moment where there may be some."""
+    may_hold = {run.view.experiment for run in follow.done if _billed_by_node(run.view)}
+    deadline = time.monotonic() + HELD_S
+    while True:
+        held = [(name, machines) for name in follow.names for machines in _held_of(found, name)]
+        if may_hold <= {name for name, _ in held} or time.monotonic() >= deadline:
+            return held
+        time.sleep(LOOK_EVERY_S)
 
-    ledgers, now = Ledgers(found.store), time.time()
-    moneys = [money_of(found.store, name, now, ledgers=ledgers) for name in names]
-    return [(money.experiment, held) for money in moneys if money is not None for held in money.held]
+
+def _held_of(found: ReadRoot, name: str) -> Sequence[HeldMoney]:
+    from raykit.read.money import money_of
+
+    money = money_of(found.store, name, time.time())
+    return () if money is None else money.held
+
+
+def _billed_by_node(view: RunView) -> bool:
+    """Do the machines of its pool cost whether or not anyone works on them, with nothing to give them back?"""
+    pools = view.lock.settings.get("pools") if view.lock is not None else None
+    pool = pools.get("train") if isinstance(pools, Mapping) else None
+    price = pool.get("usd_per_hour") if isinstance(pool, Mapping) else None
+    if not isinstance(pool, Mapping) or not isinstance(price, Mapping) or pool.get("release"):
+        return False
+    return price.get("billed") == "node" and bool(price.get("rate"))
 
 
 def _pause_end(

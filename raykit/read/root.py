@@ -51,9 +51,18 @@ class _Around:
     fleet: Log[FleetEntry]
 
 
-def _progress(view: RunView) -> Progress:
+LET_GO = frozenset({"completed", "paused", "failed"})
+"""States of a run whose launch has ended in good order."""
+
+SETTLING_S = 60.0
+"""A launch that has let go ends its Ray and settles; so long, what it was granted is still its own."""
+
+
+def _progress(view: RunView, now: float) -> Progress:
+    at_work = view.holder is not None
+    settling = view.state in LET_GO and view.heard_at is not None and now - view.heard_at < SETTLING_S
     return Progress(
-        launch=view.launch,
+        launch=view.launch if at_work or settling else None,
         complete=view.state == "completed",
         update=view.update,
         updates=view.updates,
@@ -129,7 +138,7 @@ class Root:
         """
         around = self._around()
         found = [run for _, run in self._run_names(safe_name(name))]
-        progress = _progress(self._seen(name, found[0])) if len(found) == 1 else Progress()
+        progress = _progress(self._seen(name, found[0]), self._clock()) if len(found) == 1 else Progress()
         money = money_of(self.store, name, self._clock(), progress=progress, ledgers=around.ledgers)
         if money is None:
             raise NotFoundError(
@@ -356,7 +365,7 @@ class RunReader:
             self._root.store,
             self.experiment,
             now,
-            progress=_progress(seen),
+            progress=_progress(seen, now),
             locked=acts.locked[-1] if acts.locked else None,
             ledgers=self._around.ledgers,
         )

@@ -145,7 +145,7 @@ class RunView:
     holder: Place | None = None
     """The process that has the run, while one has it."""
     launch: str | None = None
-    """Its launch."""
+    """The newest launch, whether or not it still has the run."""
     workers: int = 0
     """The ranks of the newest attempt."""
     update: int = 0
@@ -261,7 +261,7 @@ def view_run(
         state=state,
         detail=_detail(found),
         holder=found.launched.place if found.launched and state in LIVE else None,
-        launch=found.launched.launch if found.launched and state in LIVE else None,
+        launch=found.launched.launch if found.launched else None,
         workers=found.attempt.world_size if found.attempt else 0,
         update=found.recorded(),
         updates=lock.updates if lock else None,

@@ -20,6 +20,7 @@ import pytest
 from makebudget import PLAN, PaidByNode, usd
 from makerun import RunMaker, make_run
 
+from raykit import open as open_root
 from raykit.cli import pausing
 from raykit.cli.main import main
 from raykit.pauses import OVERDUE_S
@@ -104,8 +105,8 @@ def paid(root: Path, *, hours: float = 2.0) -> PaidByNode:
 
 
 @contextmanager
-def obeying(maker: RunMaker, *, updates: int = 3) -> Iterator[None]:
-    """A launch that looks for a pause, and then commits at a boundary and lets go."""
+def obeying(maker: RunMaker, *, updates: int = 3, after: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """A launch that looks for a pause, commits at a boundary, lets go, and then does what comes `after`."""
     acts = people.People(maker.store, maker.experiment)
 
     def obey() -> None:
@@ -120,6 +121,7 @@ def obeying(maker: RunMaker, *, updates: int = 3) -> Iterator[None]:
         maker.commit("stop")
         maker.end("paused", detail="pause")
         maker.release("paused")
+        after()
 
     thread = threading.Thread(target=obey)
     thread.start()
@@ -154,6 +156,34 @@ def test_a_pause_is_followed_to_its_boundary(raykit: Raykit, tmp_path: Path) -> 
     assert re.fullmatch(r"committed update 23 \(9\.\d kB, 0\.2 s\)", lines[3])
     assert lines[4] == "released, at update 23   lost: 0 updates"
     assert lines[5:] == ["  paused. Continue: raykit resume refresh"]
+
+
+def test_a_pause_waits_until_the_launch_has_said_what_it_cost_and_what_stays_billed(
+    raykit: Raykit, tmp_path: Path
+) -> None:
+    # covers RAY-09
+    maker = paid(tmp_path)
+    unknown: list[str] = []
+
+    def after() -> None:
+        unknown.append(unknown_in(tmp_path))
+        maker.hold()
+        maker.pay(0.25)
+
+    with obeying(maker, after=after):
+        called = raykit("pause", "refresh", *WHY, *BY)
+    assert called.code == 0
+    lines = called.out.splitlines()
+    assert "  released, at update 23   lost: 0 updates" in lines[4]
+    assert lines[5].endswith("  refresh  settled at $5.98")
+    assert "  ! refresh: 8 accelerators of train still yours and still billed, $23.92/h" in called.out
+    assert unknown == [""], "between letting go and settling, nobody is asked to settle"
+
+
+def unknown_in(root: Path) -> str:
+    """What `status` says of leases that nobody knows the end of."""
+    money = open_root(str(root)).money("refresh")
+    return ", ".join(lease.lease for lease in money.unknown)
 
 
 def test_a_pause_twice_is_one(raykit: Raykit, tmp_path: Path) -> None:
