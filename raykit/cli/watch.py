@@ -399,7 +399,7 @@ def _event(event: object) -> str | None:
         case r.Launched():
             return f"launch {event.launch} on {event.place.host}, process {event.place.pid}"
         case r.AttemptStarted():
-            return f"attempt {event.attempt} starts, {event.world_size} workers"
+            return f"attempt {event.attempt} starts, {look.many(event.world_size, 'worker')}"
         case r.GateResult():
             return f"gate {event.gate} {'passed' if event.passed else 'FAILED'}: {event.found}"
         case r.Commit():
