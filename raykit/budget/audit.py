@@ -69,11 +69,11 @@ class _Plan:
         return sum(self.used.values())
 
     def by_purpose(self) -> dict[str, tuple[int, int]]:
-        """What each purpose may cost, and what it has used. Idle machines have no line of their own: overhead."""
+        """What each purpose may cost, and what it has used. Idle machines have no line of their own: recovery pays."""
         sums: dict[str, tuple[int, int]] = {}
         for name in self.lines.keys() | self.used.keys():
             line = self.lines.get(name)
-            purpose = line.purpose if line is not None else "overhead"
+            purpose = line.purpose if line is not None else "recovery"
             planned, used = sums.get(purpose, (0, 0))
             sums[purpose] = planned + (line.planned if line else 0), used + self.used.get(name, 0)
         return sums

@@ -44,7 +44,7 @@ RESERVES: frozenset[Purpose] = frozenset({"confirmation", "recovery"})
 """Purposes that are kept for later: what other work overruns is taken from nothing else."""
 
 IDLE = "idle"
-"""The line on which machines are charged while nobody works on them: overhead that no plan sets anything aside for."""
+"""The line on which machines are charged while nobody works on them. No plan has it: recovery pays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Allocation:
         shares: dict[Purpose, Share] = {}
         for name in self.lines.keys() | self.spent.keys() | self.reserved.keys():
             line = self.lines.get(name)
-            purpose: Purpose = "overhead" if line is None else line.purpose
+            purpose: Purpose = "recovery" if line is None else line.purpose
             share = shares.get(purpose, Share(0, 0))
             planned = share.planned + (0 if line is None else line.planned)
             shares[purpose] = Share(planned, share.used + self.used(name))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from raykit.budget.amounts import HOUR_MS, affordable_ms, as_input, plain, shown, time_cost
-from raykit.budget.book import Allocation
+from raykit.budget.book import IDLE, Allocation
 from raykit.budget.worst import Sizing, attempt_terms, wall_used_ms, worst_case
 from raykit.errors import BudgetError, InvalidInput, ReplanError
 from raykit.records import Line, Terms, Unit
@@ -158,13 +158,13 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
         for name, line in allocation.lines.items()
         if name not in (TRAIN, CONFIRMATION, RECOVERY)
     }
-    idle = sum(amount for name, amount in allocation.spent.items() if name not in allocation.lines)
+    recovered = allocation.used(RECOVERY) + allocation.spent.get(IDLE, 0)
     run, again = worst_case(left), worst_case(train)
     if train.open_ended:
-        free = ceiling - sum(kept.values()) - idle - used - allocation.used(RECOVERY)
+        free = ceiling - sum(kept.values()) - used - recovered
         run = again = max(0, free) * (1000 - KEPT_PERMILLE) // 2000
     wanted = {TRAIN: used + run, CONFIRMATION: again}
-    needed = sum(wanted.values()) + sum(kept.values()) + idle + allocation.used(RECOVERY)
+    needed = sum(wanted.values()) + sum(kept.values()) + recovered
     if needed > ceiling:
         name, all_in_all = allocation.experiment, shown(needed, unit)
         raise ReplanError(
@@ -175,8 +175,5 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
             rule=f"at least {all_in_all}",
             remedy=f"raykit budget replan {name} --ceiling {plain(needed)} --reason ...",
         )
-    amounts = {**kept, **wanted, RECOVERY: ceiling - needed + allocation.used(RECOVERY)}
-    lines = [resized(line, amounts[name]) for name, line in allocation.lines.items()]
-    if idle:
-        lines.append(Line(line="idle", purpose="overhead", planned=idle))
-    return lines
+    amounts = {**kept, **wanted, RECOVERY: ceiling - needed + recovered}
+    return [resized(line, amounts[name]) for name, line in allocation.lines.items()]

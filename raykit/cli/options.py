@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import shlex
 import sys
@@ -35,17 +34,18 @@ def at_root(root: str) -> str:
     return "" if root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT")) else f" --root {shlex.quote(root)}"
 
 
-def person_of(by: str | None, *, login: bool = False) -> str:
-    """The person who acts; with `login`, whoever is logged in, if nobody was named.
+UNNAMED = "somebody"
+"""Who has paused without giving a name. A login name says nothing: people act under their own."""
+
+
+def person_of(by: str | None, *, needed: bool = True) -> str:
+    """The person who acts; where none is `needed`, `somebody`.
 
     Raises:
         InvalidInput: nobody was named.
     """
-    if by is None and login:
-        try:
-            by = getpass.getuser()
-        except (KeyError, OSError):  # no such user: a container, say
-            by = None
+    if by is None and not needed:
+        return UNNAMED
     return words(by, field="--by", what="a person has to say so", remedy="--by NAME, or RAYKIT_PERSON=NAME")
 
 

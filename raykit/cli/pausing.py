@@ -65,7 +65,7 @@ def pause(
     """
     from raykit.store import people
 
-    person = person_of(by, login=True)
+    person = person_of(by, needed=False)
     found = _open(root)
     whom = known_scope(found, scope)
     why = words(reason, field="--reason", what="a pause needs a reason: whoever finds it will ask")

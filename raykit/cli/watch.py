@@ -236,7 +236,7 @@ class Screen:
         from raykit.store import people
 
         try:
-            person = person_of(self.person, login=True)
+            person = person_of(self.person, needed=False)
             scope = f"experiment:{self.experiment}"
             said = people.pause(self.found.store, scope, reason=reason, person=person, at=time.time())
         except RaykitError as error:

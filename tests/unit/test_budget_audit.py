@@ -137,7 +137,7 @@ GOOD: list[tuple[str, list[AccountEvent]]] = [
     ("one purpose pays for itself", [*BEGUN, reserved("1", 0.5, on="audit"), settled("1", 0.75),
         reserved("2", 0.25, 0.75, on="screen")]),
     ("void", [*BEGUN, reserved("1", 5), Voided(lease="1", proof="x"), reserved("2", 5)]),
-    ("idle is seen, and paid by overhead", [opened(), plan(lines=[*LINES[:1], line("over", "overhead", 1), *LINES[3:]]),
+    ("idle is seen, and paid by recovery", [opened(), plan(lines=[*LINES[:1], line("over", "recovery", 1), *LINES[3:]]),
         approved(), held(), reserved("1", 1, 0.25), freed(1), reserved("2", 1, 2)]),
     ("without a person, below 5", [opened(), plan(), reserved("1", 4.99, projection=None)]),
     ("hours, to the last", [opened("accelerator-hours"), plan(), approved(covers=5), reserved("1", 5)]),

@@ -445,18 +445,19 @@ def test_held_machines_cost_while_they_stand(account: Account) -> None:
     assert account.ask(lambda book: acts.free(book, "a", "train", how="given back", now=now)) == ()
     assert account.book.settled == amount(8)
     assert account.allocation("a").spent["idle"] == amount(8)
-    refused(account, ReplanError, lambda book: admit(book, recover, now=now), "overrun by 7.00")
+    refused(account, ReplanError, lambda book: admit(book, recover, now=now), "overrun by 6.00")
     assert account.sound()
 
 
-def test_idle_machines_are_overhead(account: Account) -> None:
-    """What a plan has for overhead pays for them; only beyond that are reserves eaten."""
+def test_idle_machines_are_paid_by_recovery(account: Account) -> None:
+    """A plan that was paused on rented machines goes on without a replan, as long as recovery pays for them."""
     account.ask(lambda book: acts.hold(book, "a", "train", accelerators=1, rate=MICRO))
     account.clock.advance(1800)
     account.ask(lambda book: acts.free(book, "a", "train", how="given back", now=account.clock()))
     assert not account.allocation("a").needs_replan
-    assert account.allocation("a").remaining("overhead") == amount(0.5)
-    assert account.allocation("a").reserve_left() == amount(8)
+    assert account.allocation("a").remaining("overhead") == amount(1)
+    assert account.allocation("a").remaining("recovery") == amount(1.5)
+    assert account.allocation("a").reserve_left() == amount(7.5)
     assert account.reserve("one", "a", "train", 6) is not None
     assert account.sound()
 
