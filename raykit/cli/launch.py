@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -14,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raykit.cli import output
-from raykit.cli.options import DEFAULT_ROOT, Json, Root
+from raykit.cli.options import (
+    DEFAULT_ROOT,
+    Json,
+    Root,
+    Scripted,
+    amount_of,
+    at_root,
+    is_scripted,
+    person_of,
+)
 from raykit.cli.progress import display
 from raykit.errors import ApprovalError, GateError, InvalidInput, PlanError
 from raykit.records import EXACTNESS
@@ -33,15 +41,19 @@ Approve = Annotated[
 Repair = Annotated[
     str | None, typer.Option("--repair", metavar="TEXT", help="What was changed after a check had failed.")
 ]
-By = Annotated[str | None, typer.Option("--by", envvar="RAYKIT_PERSON", help="The person who says so.")]
-Scripted = Annotated[bool, typer.Option("--scripted", help="A script says so for that person.")]
+
+
+Person = Annotated[
+    str | None,
+    typer.Option("--by", envvar="RAYKIT_PERSON", help="The person who says so."),
+]
 
 
 def launch(
     plan: Plan,
     approve: Approve = None,
     repair: Repair = None,
-    by: By = None,
+    by: Person = None,
     scripted: Scripted = False,
     root: Root = DEFAULT_ROOT,
     json: Json = False,
@@ -58,7 +70,7 @@ def launch(
 
     site = site_of(plan, root)
     if repair is not None:
-        _repair(site, repair, _person(by, "--repair"))
+        _repair(site, repair, person_of(by))
     _run(site, json=json, approved=_approving(approve, by, scripted))
 
 
@@ -77,7 +89,7 @@ def resume(
     ] = None,
     approve: Approve = None,
     repair: Repair = None,
-    by: By = None,
+    by: Person = None,
     scripted: Scripted = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Go on in the background; follow with raykit watch.")
@@ -122,7 +134,7 @@ def resume(
                     f"  allowed by {by}: {difference.what}: {difference.was} -> {difference.now}", err=True
                 )
         if repair is not None:
-            _repair(site, repair, _person(by, "--repair"))
+            _repair(site, repair, person_of(by))
         _clear(site, repair, by)
         if detach:
             _detach(site, json=json)
@@ -133,25 +145,14 @@ def resume(
 # --- people -------------------------------------------------------------------------------------------------
 
 
-def _person(by: str | None, what: str) -> str:
-    if not by:
-        raise ApprovalError(
-            f"{what} is said by a person",
-            field="--by",
-            rule="a name, or RAYKIT_PERSON",
-            remedy=f"{what} ... --by NAME",
-        )
-    return by
-
-
 def _approving(amount: str | None, by: str | None, scripted: bool) -> Approving | None:
     if amount is None:
         return None
-    from raykit.budget.amounts import micros
     from raykit.fleet.spending import Approving
 
-    person = _person(by, "--approve")
-    return Approving(amount=micros(amount, field="--approve"), person=person, scripted=scripted)
+    return Approving(
+        amount=amount_of(amount, "--approve"), person=person_of(by), scripted=is_scripted(scripted)
+    )
 
 
 def _repair(site: Site, what: str, person: str) -> None:
@@ -230,7 +231,7 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
         else f"{scope} goes on ({found.words})."
     )
     for name in waiting:
-        typer.echo(f"  continue raykit resume {name}{_at(root)}")
+        typer.echo(f"  continue raykit resume {name}{at_root(root)}")
 
 
 def _waiting(store: ObjectStore) -> list[str]:
@@ -258,8 +259,8 @@ def _detach(site: Site, *, json: bool) -> None:
     else:
         typer.echo(
             f"{site.name} goes on in process {process.pid}.\n"
-            f"  follow   raykit watch {site.name}{_at(site.root)}   or   tail -f {log}\n"
-            f"  pause    raykit pause {site.name}{_at(site.root)} --reason ..."
+            f"  follow   raykit watch {site.name}{at_root(site.root)}   or   tail -f {log}\n"
+            f"  pause    raykit pause {site.name}{at_root(site.root)} --reason ..."
         )
 
 
@@ -325,13 +326,8 @@ def _record(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _at(root: str) -> str:
-    """The option that names the root, where it is not the one that a command takes by itself."""
-    return "" if root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT")) else f" --root {shlex.quote(root)}"
-
-
 def _text(outcome: Outcome, site: Site) -> str:
-    at = _at(site.root)
+    at = at_root(site.root)
     name, update = outcome.experiment, output.count(outcome.update)
     if outcome.already:
         return f"{name} is already complete, at update {update}; nothing was written.\n  see  raykit show {name}{at}"

@@ -156,7 +156,9 @@ def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at:
     if pause.cause == "defect":
         command = f'raykit resume {scope} --repair "what you changed"{at}'
     elif pause.cause in ("ceiling", "replan"):
-        command = f"raykit budget show {view.experiment}{at}      then      {command}"
+        yield f"  -> raykit budget replan {view.experiment}{at} --reason ... --by NAME      then      {command}"
+        yield f"     why: raykit budget show {view.experiment}{at}"
+        return
     yield f"  -> {command}"
 
 

@@ -550,7 +550,10 @@ def test_status_says_overdue(raykit: Raykit, tmp_path: Path) -> None:
     ("cause", "command"),
     [
         ("person", "raykit resume refresh"),
-        ("ceiling", "raykit budget show refresh      then      raykit resume refresh"),
+        (
+            "ceiling",
+            "raykit budget replan refresh --reason ... --by NAME      then      raykit resume refresh",
+        ),
         ("defect", 'raykit resume refresh --repair "what you changed"'),
     ],
 )
