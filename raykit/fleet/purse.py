@@ -7,14 +7,14 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from raykit.budget.admit import settle
+from raykit.budget.admit import settle, settle_at_most
 from raykit.budget.amounts import shown
 from raykit.budget.book import Book, Lease
 from raykit.fleet.budget_actor import ActorDoor, Seat, Teller, open_seat
 from raykit.fleet.door import StoreDoor, elapsed_ms, grant_of, lease_of
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
-from raykit.records import EndReason, Held, Record
+from raykit.records import EndReason, Held, Record, Settled
 from raykit.train.door import Door
 from raykit.train.inputs import Task
 
@@ -28,9 +28,10 @@ class Purse:
         self._site = site
         self._task = task
         self._spending = spending
-        self._opened = time.monotonic()
-        self._until = self._opened
         self._granted = 1
+        """The newest attempt of this launch whose lease is known here."""
+        self._since = self._until = time.monotonic()
+        """When that lease began, and when what it pays for ends, by this process's own clock."""
 
     def reserve(self) -> None:
         """Reserve the first attempt, set-up included, in the ledger itself: there is no cluster yet to ask in.
@@ -40,7 +41,7 @@ class Purse:
             Stopped: a pause is in force, or the budget does not allow it.
             Unknown: the store did not answer for longer than the task holds.
         """
-        self._opened = time.monotonic()
+        self._since = time.monotonic()
         ledger, attempts = self._spending.ledger, self._spending.attempts
         door = StoreDoor(
             self._site.store,
@@ -49,22 +50,35 @@ class Purse:
             by=f"launch {self._task.launch}",
             hold_s=self._task.hold_s,
         )
-        self._until = self._opened + door.begin(self._task.launch, 1).left_ms / 1000
+        self._until = self._since + door.begin(self._task.launch, 1).left_ms / 1000
 
     def left_s(self, attempts: int) -> float:
         """How long what the newest of this launch's `attempts` leases pays for still lasts.
 
         Raises:
+            LeaseLostError: the newest attempt has no lease.
             CorruptError: the ledger is damaged.
             StoreUnavailableError: the store did not answer.
         """
-        if attempts > self._granted:
-            ledger = self._spending.ledger
-            ledger.refresh()
-            lease = lease_of(self._task.launch, attempts)
-            grant = grant_of(ledger.book, lease, now=time.time())
-            self._until, self._granted = time.monotonic() + grant.left_ms / 1000, attempts
+        self._follow(attempts)
+        return self.known_left_s
+
+    @property
+    def known_left_s(self) -> float:
+        """The same as far as it is known already: nobody is asked."""
         return self._until - time.monotonic()
+
+    def _follow(self, attempts: int) -> None:
+        """Learn of the lease of the newest attempt, which its worker has asked for."""
+        if attempts <= self._granted:
+            return
+        ledger = self._spending.ledger
+        ledger.refresh()
+        name = lease_of(self._task.launch, attempts)
+        left_ms = grant_of(ledger.book, name, now=time.time()).left_ms
+        self._until = time.monotonic() + left_ms / 1000
+        self._since = self._until - ledger.book.leases[name].time_ms / 1000
+        self._granted = attempts
 
     def door(self) -> Door:
         """The door for the workers of a Ray that this process is connected to; its actor belongs to this process."""
@@ -78,30 +92,28 @@ class Purse:
         `wall_ms` is the productive time of the newest attempt, where it is known.
 
         Raises:
+            LeaseLostError: the newest attempt has no lease.
             CorruptError: the ledger is damaged.
             UnknownOutcomeError: the reply was lost; the next launch finds out.
             StoreUnavailableError: the store did not answer; the next launch settles.
         """
-        now = time.time()
-        newest = lease_of(self._task.launch, max(attempts, 1))
-        ledger = self._spending.ledger
+        now, ledger = time.time(), self._spending.ledger
+        self._follow(attempts)
+        newest = lease_of(self._task.launch, self._granted)
+        held_ms = int((time.monotonic() - self._since) * 1000)
+
+        def end(book: Book, lease: Lease) -> Settled | None:
+            name = lease.reserved.lease
+            if name == newest:
+                how = "measured by its launch"
+                return settle(book, name, time_ms=held_ms, wall_ms=wall_ms, reason=reason, how=how)
+            # Only the clock on the wall has seen its start, and that clock may have been moved.
+            passed_ms, how = elapsed_ms(lease, now), "its gang was lost; its launch has ended"
+            return settle_at_most(book, name, time_ms=passed_ms, reason="killed", how=how)
 
         def ends(book: Book) -> list[Record]:
-            made = []
-            for lease in self._open(book):
-                name = lease.reserved.lease
-                last = name == newest
-                made.append(
-                    settle(
-                        book,
-                        name,
-                        time_ms=self._held_ms(lease, now),
-                        wall_ms=wall_ms if last else None,
-                        reason=reason if last else "killed",
-                        how="measured by its launch",
-                    )
-                )
-            return [event for event in made if event is not None]
+            ended = [end(book, lease) for lease in self._open(book)]
+            return [event for event in ended if event is not None]
 
         ledger.decide(ends, at=now)
         ledger.snapshot()
@@ -140,12 +152,6 @@ class Purse:
         return [
             lease for lease in book.open_leases(self._site.name) if lease.reserved.lease.startswith(prefix)
         ]
-
-    def _held_ms(self, lease: Lease, now: float) -> int:
-        """How long a lease was held: by this process's own clock, where it was there all the time."""
-        if lease.reserved.lease == lease_of(self._task.launch, 1):
-            return int((time.monotonic() - self._opened) * 1000)
-        return elapsed_ms(lease, now)
 
 
 def _released(command: str, say: Callable[[str], None]) -> bool:

@@ -63,12 +63,19 @@ def _earlier(site: Site, experiment: str) -> tuple[Earlier, Plan, Membership] | 
     locked = newest_lock(site.store, experiment)
     try:
         good = newest_good(site.store, [commit for commit in log.state.commits if commit.update > 0])
-        if good is None or locked is None:
-            return None
+    except CorruptError:
+        return None  # weights that do not verify are none; `raykit check` says what is wrong with them
+    if good is None or locked is None:
+        return None
+    try:
         plan = read_plan(site.store, experiment, locked.plan)
         members = load_members(site.store, experiment, locked.data)
-    except (CorruptError, NotFoundError):
-        return None  # weights that do not verify are none; `raykit check` says what is wrong with them
+    except NotFoundError as error:
+        raise CorruptError(
+            f"{experiment} has trained weights, and what they were trained by is gone: {error}",
+            rule="what a restart would discard can be said",
+            remedy="raykit check",
+        ) from error
     earlier = Earlier(
         experiment=experiment,
         update=good.commit.update,

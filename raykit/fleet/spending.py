@@ -6,14 +6,14 @@ Refusals come before anything starts and write nothing: a launch is tried on a d
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raykit.budget import acts as money
 from raykit.budget.admit import settle_at_most
 from raykit.budget.amounts import shown
-from raykit.budget.book import Book, Lease
-from raykit.budget.lines import expected_cost, plan_lines
-from raykit.budget.worst import Sizing
+from raykit.budget.book import Allocation, Book, Lease
+from raykit.budget.lines import TRAIN, expected_cost, plan_lines
+from raykit.budget.worst import Sizing, at_rate
 from raykit.errors import ReplanError
 from raykit.fleet.door import Attempts, begin, elapsed_ms
 from raykit.fleet.site import Site
@@ -30,11 +30,11 @@ from raykit.read.sizing import (
     unit_of,
 )
 from raykit.reconcile import RunState
-from raykit.records import AccountOpened, Freed, Launched, Planned, Record, Released, Settled
+from raykit.records import AccountOpened, Freed, Launched, Place, Planned, Record, Released, Settled
 from raykit.store.accounts import Identity, choose_account, data_identity, join_account
 from raykit.store.ledger import Ledger
 from raykit.store.log import RunLog
-from raykit.store.place import gone
+from raykit.store.place import gone, this_place
 from raykit.train.prepare import Prepared
 
 PREVIEW = "preview"
@@ -168,9 +168,15 @@ def attempts_of(site: Site, log: RunLog, acts: Acts, book: Book) -> Attempts:
     return Attempts(
         experiment=site.name,
         projection=projection_of(site, book),
-        sizing=sizing_of(site.store, site.plan, book=book),
+        sizing=_at_seen_rate(sizing_of(site.store, site.plan, book=book), book.allocations.get(site.name)),
         failed=failed_gates(log.state, acts),
     )
+
+
+def _at_seen_rate(sizing: Sizing, known: Allocation | None) -> Sizing:
+    """What the plan's line pays for at the rate of today: a rise within the margin is taken from the margin."""
+    seen = None if known is None else known.rates.get(TRAIN)
+    return sizing if seen is None else at_rate(replace(sizing, rate=seen), sizing.rate, sizing.source)
 
 
 def projection_of(site: Site, book: Book) -> str:
@@ -271,16 +277,24 @@ def _settled_by(book: Book, lease: Lease, ended_at: float, how: str) -> Settled 
 def _ends_of_launches(log: RunLog) -> dict[str, tuple[float | None, str]]:
     """By launch: when it was over, None for not later than now, and how that is known."""
     ends: dict[str, tuple[float | None, str]] = {}
+    places: dict[str, Place] = {}
     for entry in log.entries:
         for event in entry.events:
-            if isinstance(event, Released):
+            if isinstance(event, Launched):
+                places[event.launch] = event.place
+                if gone(event.place):
+                    ends[event.launch] = (None, "its launch was killed; charged until that was seen")
+            elif isinstance(event, Released) and not _still_there(places.get(event.launch)):
                 ends[event.launch] = (
                     entry.at,
                     "its launch had let go, and was killed before it could settle",
                 )
-            elif isinstance(event, Launched) and gone(event.place):
-                ends[event.launch] = (None, "its launch was killed; charged until that was seen")
     return ends
+
+
+def _still_there(place: Place | None) -> bool:
+    """Whether a launch that has let go of its run may still be giving back what it held: it measures that itself."""
+    return place is not None and place != this_place() and gone(place) is False
 
 
 __all__ = [

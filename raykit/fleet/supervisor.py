@@ -217,10 +217,10 @@ class _Launch:
             time.sleep(LOOP_S)
 
     def _patient_turn(self) -> bool:
-        """One turn; while the store does not answer, hold as long as the workers do.
+        """One turn; while the store does not answer, hold as long as the workers do, and what is paid for lasts.
 
         Raises:
-            StoreUnavailableError: it stayed away longer than `hold_s`.
+            StoreUnavailableError: it stayed away longer than that.
         """
         try:
             done = self._turn()
@@ -229,7 +229,7 @@ class _Launch:
             if self._away_since is None:
                 self._away_since = now
                 self._say(f"the store does not answer ({error}); holding for up to {self._task.hold_s:.0f} s")
-            if now - self._away_since > self._task.hold_s:
+            if now - self._away_since > self._task.hold_s or self._purse.known_left_s < BACKSTOP_S:
                 raise
             return False
         self._away_since = None
@@ -239,6 +239,9 @@ class _Launch:
         """Observe, reconcile, act; True when this launch has let go."""
         self._log.refresh()
         state = self._log.state
+        if self._has_let_go(state):
+            self._pause_at_the_ceiling()
+            return True
         pause = self._heed_people()
         self._followed.follow(self._site.store, state.events)
         self._tell(self._followed.glimpse(state, self._site.plan.run.updates))
@@ -260,6 +263,11 @@ class _Launch:
         )
         actions = brain.reconcile(_policy(self._site.plan), state, seen, time.time())
         return any(self._act(action) for action in actions)
+
+    def _has_let_go(self, state: brain.RunState) -> bool:
+        """Whether this launch's last word is in the log, though the reply to it was lost."""
+        launched = state.launched
+        return launched is not None and launched.launch == self._task.launch and state.released is not None
 
     def _heed_people(self) -> InForce | None:
         """The pause in force, if there is one; what is said once stays said for this launch."""

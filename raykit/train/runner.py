@@ -30,7 +30,7 @@ from raykit.train.inputs import Task
 from raykit.train.worker import work
 
 GANG_TIMEOUT = timedelta(minutes=10)
-"""How long a rank waits for the others in one collective call."""
+"""How long a rank waits for the others in one collective call, beside what they may hold."""
 
 
 def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int, door: Door) -> None:
@@ -75,18 +75,22 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int, door
 
 def _rank(config: dict[str, Any]) -> None:
     """One rank. A deliberate refusal is in the run's log already; raised here, Ray would only try it again."""
-    gang = _join()
+    task = Task.of(config["task"])
+    gang = _join(task)
     try:
         door = config["door"] if gang.leads else None
-        work(Task.of(config["task"]), gang, Directive(), notice=_preemption, door=door)
+        work(task, gang, Directive(), notice=_preemption, door=door)
     except RaykitError as error:
         print(f"{error.kind}: {error}")
         if gang.leads:
             Path(config["refusal"]).write_text(f"{error.kind}: {error}")
 
 
-def _join() -> Gang:
-    """This rank's gang. Ranks meet in a private file: the usual meeting point listens on every address."""
+def _join(task: Task) -> Gang:
+    """This rank's gang. Ranks meet in a private file: the usual meeting point listens on every address.
+
+    While rank 0 holds, the others wait for it in the all-reduce of the next update: that must outlast a hold.
+    """
     context = ray.train.get_context()
     gang = Gang(
         rank=context.get_world_rank(), world=context.get_world_size(), device=ray.train.torch.get_device()
@@ -99,7 +103,7 @@ def _join() -> Gang:
             init_method=f"file://{meeting}/store",
             rank=gang.rank,
             world_size=gang.world,
-            timeout=GANG_TIMEOUT,
+            timeout=GANG_TIMEOUT + timedelta(seconds=task.hold_s),
         )
     return gang
 
