@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from raykit.budget.amounts import time_cost
 from raykit.budget.worst import Past
@@ -80,6 +80,42 @@ class Share(NamedTuple):
     used: int
 
 
+class Ended(Sequence[Past]):
+    """Attempts that have ended, in order. A draft adds to what was `before` it, and copies nothing of that.
+
+    Kept as plain numbers: a ledger has very many, and each object costs the garbage collector.
+    """
+
+    __slots__ = ("_before", "_held_ms", "_wall_ms")
+
+    def __init__(self, before: Sequence[Past] = ()) -> None:
+        self._before = before
+        self._held_ms: list[int] = []
+        self._wall_ms: list[int | None] = []
+
+    def add(self, held_ms: int, wall_ms: int | None) -> None:
+        """One more has ended."""
+        self._held_ms.append(held_ms)
+        self._wall_ms.append(wall_ms)
+
+    def __len__(self) -> int:
+        return len(self._before) + len(self._held_ms)
+
+    def __iter__(self) -> Iterator[Past]:
+        yield from self._before
+        yield from map(Past, self._held_ms, self._wall_ms)
+
+    @overload
+    def __getitem__(self, at: int) -> Past: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Past]: ...
+    def __getitem__(self, at: int | slice) -> Past | list[Past]:
+        return list(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+
 @dataclass(slots=True, kw_only=True)
 class Allocation:
     """One experiment's part of the account."""
@@ -94,7 +130,7 @@ class Allocation:
     closed: bool = False
     spent: dict[str, int] = field(default_factory=dict)
     reserved: dict[str, int] = field(default_factory=dict)
-    past: dict[str, list[Past]] = field(default_factory=dict)
+    past: dict[str, Ended] = field(default_factory=dict)
     """By line: the attempts that have ended."""
 
     @property
@@ -102,11 +138,15 @@ class Allocation:
         return self.planned.experiment
 
     def copy(self) -> Allocation:
-        past = {line: list(attempts) for line, attempts in self.past.items()}
+        past = {line: Ended(attempts) for line, attempts in self.past.items()}
         return replace(self, spent=dict(self.spent), reserved=dict(self.reserved), past=past)
 
     def used(self, line: str) -> int:
         return self.spent.get(line, 0) + self.reserved.get(line, 0)
+
+    def ended(self, line: str) -> Sequence[Past]:
+        """The attempts on a line that have ended, in order."""
+        return self.past.get(line, ())
 
     @property
     def actual(self) -> int:
@@ -277,8 +317,8 @@ class Book:
 
     def _settle(self, event: Settled) -> None:
         lease = self.leases[event.lease]
-        past = self._changing(lease.reserved.experiment).past.setdefault(lease.reserved.line, [])
-        past.append(Past(held_ms=event.time_ms, wall_ms=event.wall_ms))
+        past = self._changing(lease.reserved.experiment).past.setdefault(lease.reserved.line, Ended())
+        past.add(event.time_ms, event.wall_ms)
         self._take(replace(lease, cost=event.cost, held_ms=event.time_ms, reason=event.reason))
 
     def _take(self, lease: Lease) -> None:

@@ -78,7 +78,7 @@ def next_attempt(allocation: Allocation, train: Sizing) -> Terms:
     Raises:
         BudgetError: what is left does not pay for set-up and drain, or the wall cap is used up.
     """
-    terms = attempt_terms(train, allocation.past.get(TRAIN, []))
+    terms = attempt_terms(train, allocation.ended(TRAIN))
     if train.capped and terms.wall_ms == 0:
         raise BudgetError(
             f"{allocation.experiment} has used its {train.wall_ms / HOUR_MS:g} h of productive time",
@@ -145,7 +145,7 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
     Raises:
         ReplanError: the ceiling does not reach; the message says what would.
     """
-    past = allocation.past.get(TRAIN, [])
+    past = allocation.ended(TRAIN)
     left = replace(
         train,
         wall_ms=max(0, train.wall_ms - wall_used_ms(train, past)),
