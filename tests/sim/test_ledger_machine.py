@@ -386,9 +386,23 @@ def check_sums(book: Book, entries: Sequence[AccountEntry]) -> None:
             assert {on: cost for on, cost in totals.items() if cost} == mine
 
 
+# covers I6, I13, BUD-01..06, BUD-24, BUD-27, F10, F11
+EACH_PUSH = settings(
+    max_examples=2000, stateful_step_count=25, deadline=None, derandomize=True, print_blob=True
+)
+AT_NIGHT = settings(EACH_PUSH, max_examples=50_000, derandomize=False, database=None)
+
+
 @pytest.mark.timeout(300)
 class TestLedgerMachine(LedgerMachine.TestCase):
-    # covers I6, I13, BUD-01..06, BUD-24, BUD-27, F10, F11
-    settings = settings(
-        max_examples=2000, stateful_step_count=25, deadline=None, derandomize=True, print_blob=True
-    )
+    """The same examples each time."""
+
+    settings = EACH_PUSH
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+class TestLedgerMachineAtNight(LedgerMachine.TestCase):
+    """Other examples each time; what fails is printed with the line that repeats it."""
+
+    settings = AT_NIGHT
