@@ -250,7 +250,7 @@ def _require_account_room(book: Book, asked: _Asked, costs: str, now: float) -> 
             field="account",
             value=shown(total, unit),
             rule="the figure that a person approved for the account",
-            remedy=f"raykit approve account {account} AMOUNT",
+            remedy=f"raykit approve account {account} AMOUNT --by NAME",
         )
     raise ApprovalError(
         f"{said}{shown(total, unit)}; from {shown(limit.amount, unit)} on, a person has to approve this very plan",

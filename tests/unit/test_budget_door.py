@@ -228,7 +228,7 @@ def test_the_account_s_figure_bounds_all_plans_together() -> None:
     account.reserve("two", "b", "train", 6)
     more = request("three", 4, line="confirmation", experiment="b", projection=projection_of("b"))
     found = refused(account, BudgetError, lambda book: admit(book, more), "it stays below 16.00")
-    assert found.remedy == "raykit approve account acc AMOUNT"
+    assert found.remedy == "raykit approve account acc AMOUNT --by NAME"
     account.ask(lambda book: acts.approve_account(book, covers=amount(17), person=ADA))
     assert account.ask(lambda book: admit(book, more))
     assert account.sound()
