@@ -309,7 +309,9 @@ def test_a_proposal_takes_idle_machines_into_account() -> None:
     allocation.spent["idle"] = amount(7)
     lines = {each.line: each for each in proposal(allocation, H100, ceiling=amount(900))}
     assert "idle" not in lines
-    assert lines[RECOVERY].planned - amount(7) >= 0, "recovery pays for them, and still covers what it has paid"
+    assert lines[RECOVERY].planned - amount(7) >= 0, (
+        "recovery pays for them, and still covers what it has paid"
+    )
     assert sum(each.planned for each in lines.values()) == amount(900)
     assert lines[RECOVERY].planned > 0
 
