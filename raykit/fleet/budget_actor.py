@@ -328,12 +328,12 @@ class Teller:
 
     def _once(self, method: str, arguments: tuple[object, ...], timeout_s: float) -> Any:
         end = time.monotonic() + timeout_s
-        if self._actor is None:
-            found = self._find(timeout_s)
-            if isinstance(found, RaykitError):
-                return found
-            self._actor = found
-        actor = self._actor
+        actor = self._actor  # another thread may find that it has died
+        if actor is None:
+            actor = self._find(timeout_s)
+            if isinstance(actor, RaykitError):
+                return actor
+            self._actor = actor
         try:
             return ray.get(
                 getattr(actor, method).remote(*arguments), timeout=max(0.0, end - time.monotonic())
