@@ -84,7 +84,7 @@ def request(restart: Restart) -> Facts:
         ("changed", f"{_rows(restart)}; {settings}"),
         (
             "repeats",
-            f"{restart.repeats:,} of {restart.updates:,} updates ({_percent(restart.repeats, restart.updates)})",
+            f"{restart.repeats:,} of {restart.updates:,} ({_percent(restart.repeats, restart.updates)}) updates",
         ),
         ("costs", f"{restart.time}, {restart.cost}"),
         (
@@ -113,13 +113,15 @@ def require_approved(restart: Restart, projection: Digest, approved: Sequence[Di
 
 
 def _rows(restart: Restart) -> str:
-    parts = [
-        f"{restart.rows_added:,} of {restart.rows_before:,} rows added "
-        f"({_percent(restart.rows_added, restart.rows_before)})",
-        f"{restart.rows_removed:,} removed",
-        f"{restart.rows_changed:,} changed",
-    ]
-    return ", ".join(parts)
+    """`2,953 of 59,022 (5.0%) rows changed`: every count that is not 0, of the rows that there were."""
+    counts = {
+        "added": restart.rows_added,
+        "removed": restart.rows_removed,
+        "changed": restart.rows_changed,
+    }
+    before = restart.rows_before
+    parts = [f"{n:,} of {before:,} ({_percent(n, before)}) rows {what}" for what, n in counts.items() if n]
+    return ", ".join(parts) or f"0 of {before:,} (0.0%) rows"
 
 
 def _percent(part: int, whole: int) -> str:
