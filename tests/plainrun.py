@@ -21,6 +21,7 @@ from raykit.records import AttemptEnded, Launched, RunEntry
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.log import Log
+from raykit.store.people import People
 from raykit.store.place import this_place
 from raykit.train.inputs import Task
 from raykit.train.resume import Start
@@ -63,7 +64,8 @@ def freeze_job(root: Path | str, plan_path: Path) -> Task:
 def claim_job(root: Path, plan_path: Path) -> tuple[Task, Start]:
     """Decide and take as `raykit launch` does, up to where it would start Ray."""
     site = site_of(plan_path, str(root))
-    return claim(site, site.run_log("launch"))
+    claimed = claim(site, site.run_log("launch"), People(site.store, site.name))
+    return claimed.task, claimed.start
 
 
 def run_log(store: ObjectStore, task: Task) -> Log[RunEntry]:
@@ -102,6 +104,8 @@ class Launches:
     world: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, Any] = field(default_factory=dict)
+    door: Mapping[str, Any] | None = None
+    away: str | None = None
 
     def start(self, die: Mapping[str, Any] | None = None, dying_rank: int = 0) -> list[Rank]:
         """Take the run and start every rank; `dying_rank` dies where `die` says."""
@@ -119,6 +123,8 @@ class Launches:
                 die=die if rank == dying_rank else None,
                 env=self.env,
                 hooks=self.hooks,
+                door=self.door,
+                away=self.away,
             )
             for rank in range(self.world)
         ]

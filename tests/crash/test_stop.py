@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from nursery import Nursery
-from plainrun import final_digest, freeze_job, run_log, state_of, take, write_job
+from plainrun import freeze_job, run_log, state_of, take, write_job
 
 from raykit.records import StopRequested
 from raykit.store import open_store
@@ -22,7 +22,5 @@ def test_a_stop_that_was_asked_for_before_the_worker_listened(nursery: Nursery, 
     log.append(lambda _: [StopRequested(launch=asked.launch, why="SIGTERM")], at=time.time())
     code, out = nursery.rank(asked.plain()).wait()
     assert code == 4, out
-    state = state_of(task)
-    assert state.ended.reason == "paused" and state.ended.detail == "SIGTERM"
-    assert state.ended.update == state.committed == state.rows < 2000
-    assert final_digest(task)
+    assert "SIGTERM" in out
+    assert not state_of(task).attempts, "what was asked to stop before it began does not begin"  # covers I7
