@@ -9,6 +9,9 @@ nursery itself starts no threads. Children can be told where to die, with a real
 
 or how long their store stays away: `{"away": 5, "for_s": 1.0}` refuses every write from the fifth on, for a second.
 
+`away` is a file: while it is there, no store of the rank answers anything. `door` gives it a door to spending, with
+its own `away` if that is meant to be another one.
+
 With `"signal"` they send themselves another one there: SIGTERM to be asked to stop, SIGSTOP to be left hanging. `env`
 adds to a child's environment, `hooks` are functions of `rankhooks` that are called in it before it trains.
 """
@@ -51,6 +54,8 @@ class Nursery:
         die: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         hooks: Mapping[str, Any] | None = None,
+        door: Mapping[str, Any] | None = None,
+        away: str | None = None,
     ) -> Rank:
         """Start one rank."""
         self._started += 1
@@ -64,6 +69,8 @@ class Nursery:
                 "die": die,
                 "env": dict(env or {}),
                 "hooks": dict(hooks or {}),
+                "door": None if door is None else dict(door),
+                "away": away,
                 "out": str(out),
             }
         )
@@ -191,8 +198,11 @@ def _run(question: dict[str, Any]) -> int:
         dist.init_process_group("gloo", init_method=question["rendezvous"], rank=rank, world_size=world)
     gang = Gang(rank=rank, world=world, device=torch.device("cpu"))
     store = _mortal(task.root, question["die"])
+    door = _door(task, question["door"], question["away"]) if rank == 0 else None
+    if question["away"] is not None:
+        store = _GoneStore(store, question["away"])
     try:
-        ending = work(task, gang, directive, store=store)
+        ending = work(task, gang, directive, store=store, door=door)
     except RaykitError as error:
         print(f"{error.kind}: {error}")
         return error.exit_code
@@ -216,6 +226,44 @@ def _mortal(root: str, die: dict[str, Any] | None) -> Any:
         os.environ["TINY_DIE_AT"] = str(die["loss"])
         return store
     return _DyingStore(store, die)
+
+
+def _door(task: Any, given: dict[str, Any] | None, away: str | None) -> Any:
+    from raykit.budget.worst import Sizing
+    from raykit.fleet.door import Attempts, StoreDoor
+    from raykit.store import open_store
+
+    if given is None:
+        return None
+    asked = given["attempts"]
+    attempts = Attempts(
+        experiment=asked["experiment"], projection=asked["projection"], sizing=Sizing(**asked["sizing"])
+    )
+    store, gone = open_store(task.root), given.get("away", away)
+    store = store if gone is None else _GoneStore(store, gone)
+    return StoreDoor(store, given["account"], attempts, by="rank 0", hold_s=task.hold_s)
+
+
+class _GoneStore:
+    """A store that answers nothing while a file is there."""
+
+    def __init__(self, inner: Any, flag: str) -> None:
+        self._inner = inner
+        self._flag = flag
+
+    def __getattr__(self, name: str) -> Any:
+        from raykit.errors import StoreUnavailableError
+
+        verb = getattr(self._inner, name)
+        if not callable(verb):
+            return verb
+
+        def ask(*arguments: Any, **named: Any) -> Any:
+            if os.path.exists(self._flag):
+                raise StoreUnavailableError("no route to the store", remedy="wait")
+            return verb(*arguments, **named)
+
+        return ask
 
 
 class _DyingStore:
