@@ -28,9 +28,9 @@ from raykit.errors import ApprovalError, GateError, InvalidInput, PlanError
 from raykit.records import EXACTNESS
 
 if TYPE_CHECKING:
+    from raykit.fleet.outcome import Outcome
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
-    from raykit.fleet.supervisor import Outcome
     from raykit.store.base import ObjectStore
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]

@@ -20,10 +20,10 @@ from raykit.errors import (
     RaykitError,
     StoreUnavailableError,
     UnknownOutcomeError,
-    by_kind,
 )
 from raykit.fleet.claim import Claimed, claim, completed_at
 from raykit.fleet.follow import Followed, Glimpse
+from raykit.fleet.outcome import Outcome
 from raykit.fleet.pictures import Pictures
 from raykit.fleet.purse import Purse
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
@@ -33,7 +33,7 @@ from raykit.fleet.spending import Approving
 from raykit.ids import digest_of
 from raykit.pauses import InForce, in_force, scopes_of
 from raykit.plan import Plan, contract
-from raykit.records import AttemptEnded, Beat, Cause, EndReason, Record, Released, RunEntry, StopRequested
+from raykit.records import AttemptEnded, Beat, EndReason, Record, Released, RunEntry, StopRequested
 from raykit.store.log import RunLog
 from raykit.store.people import People, pause
 from raykit.store.place import this_place
@@ -49,32 +49,6 @@ OVERDRAWN = "what is reserved for this attempt was used up before it reached a b
 
 Tell = Callable[[Glimpse], None]
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a launch ended."""
-
-    experiment: str
-    run: str
-    reason: EndReason
-    update: int
-    already: bool = False
-    detail: str | None = None
-    cause: Cause | None = None
-    ratio: float | None = None
-    curves: tuple[str, ...] = ()
-    cost: int | None = None
-    """What this launch has cost, in micro-units of its account; None if nobody knows yet."""
-
-    @property
-    def exit_code(self) -> int:
-        """0 completed; 4 paused; otherwise the code of the error that ended it."""
-        if self.reason == "completed":
-            return 0
-        if self.reason in ("paused", "preempted"):
-            return 4
-        return by_kind((self.detail or "").split(":", 1)[0]).exit_code
 
 
 def launch(site: Site, *, tell: Tell, say: Say, approved: Approving | None = None) -> Outcome:

@@ -1,0 +1,34 @@
+"""How a launch ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raykit.errors import by_kind
+from raykit.records import Cause, EndReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a launch ended."""
+
+    experiment: str
+    run: str
+    reason: EndReason
+    update: int
+    already: bool = False
+    detail: str | None = None
+    cause: Cause | None = None
+    ratio: float | None = None
+    curves: tuple[str, ...] = ()
+    cost: int | None = None
+    """What this launch has cost, in micro-units of its account; None if nobody knows yet."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 completed; 4 paused; otherwise the code of the error that ended it."""
+        if self.reason == "completed":
+            return 0
+        if self.reason in ("paused", "preempted"):
+            return 4
+        return by_kind((self.detail or "").split(":", 1)[0]).exit_code
