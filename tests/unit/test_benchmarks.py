@@ -64,6 +64,6 @@ def test_what_history_costs_is_measured_with_rows_that_are_written(monkeypatch: 
 def test_every_command_of_the_readme_is_a_benchmark() -> None:
     page = (ROOT / "benchmarks" / "README.md").read_text()
     named = set(re.findall(r"python -m benchmarks\.(\w+)", page))
-    assert named == {"run", "step_time", "save_time", "history_cost", "help_time", "ledger"}
+    assert named == {"run", "step_time", "save_time", "history_cost", "help_time", "ledger", "directive"}
     for name in named:
         assert f"python -m benchmarks.{name}" in (ROOT / "benchmarks" / f"{name}.py").read_text()
