@@ -268,7 +268,7 @@ def _approve_plan(allocation: Allocation) -> str:
 # --- going on and ending ------------------------------------------------------------------------------------
 
 
-def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float = 0.0) -> Accrued | None:
+def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float) -> Accrued | None:
     """Renew a lease: it may go on until `time_ms` after its start. None if it is that long already.
 
     Raises:

@@ -138,7 +138,8 @@ class BudgetActor:
             def decide(book: Book) -> Any:
                 held = require_open(book, lease)
                 so_far_ms = min(elapsed_ms(held, now), held.time_ms)
-                return accrue(book, lease, cost=measured(held.reserved.terms, so_far_ms), time_ms=time_ms)
+                cost = measured(held.reserved.terms, so_far_ms)
+                return accrue(book, lease, cost=cost, time_ms=time_ms, now=now)
 
             return decide
 

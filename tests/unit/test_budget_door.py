@@ -301,7 +301,7 @@ def test_a_rate_that_rises_beyond_the_margin_is_news(account: Account) -> None:
 
 
 def renew(lease: str, hours: float, cost: int = 0) -> Callable[[Book], Accrued | None]:
-    return lambda book: accrue(book, lease, cost=cost, time_ms=int(hours * HOUR_MS))
+    return lambda book: accrue(book, lease, cost=cost, time_ms=int(hours * HOUR_MS), now=0.0)
 
 
 def test_a_lease_is_renewed_for_longer(account: Account) -> None:
@@ -348,7 +348,7 @@ def test_a_renewal_waits_for_a_replan_and_ends_with_its_experiment(account: Acco
 def test_a_renewal_of_nonsense_is_refused(account: Account) -> None:
     account.reserve("one", "a", "train", 1)
     assert refused(account, InvalidInput, renew("one", 2, cost=-1)).field == "cost"
-    refused(account, BudgetError, lambda book: accrue(book, "one", cost=0, time_ms=10**15))
+    refused(account, BudgetError, lambda book: accrue(book, "one", cost=0, time_ms=10**15, now=0.0))
 
 
 # --- how a lease ends ---------------------------------------------------------------------------------------
