@@ -18,9 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 import servers
-from plainrun import final_digest, rows_bits, state_of
+from nursery import Nursery
+from plainrun import Launches, final_digest, freeze_job, rows_bits, state_of, write_job
 from raylaunch import DEADLINE_S, Launching, Store, kill, raykit
-from test_money import BY, SLOW, VERY_SLOW, boundary, ledger_of, priced, the_same_run
+from test_money import BY, EDITS, SLOW, VERY_SLOW, boundary, ledger_of, priced, the_same_run
 
 from raykit.budget.audit import audit
 from raykit.reconcile import RunState
@@ -355,13 +356,32 @@ def people_resume(store: Store) -> None:
     people.resume(LocalStore(store.root), "experiment:tiny", cleared="a test", person="ada", at=time.time())
 
 
-def test_twenty_pauses(tmp_path: Path, undisturbed) -> None:
+LONG = {"updates": "600"}
+
+
+@dataclass(frozen=True)
+class Long:
+    """A run that is long enough to be stopped many times, and what it is when nobody stops it."""
+
+    digest: str
+    rows: list[bytes]
+
+
+@pytest.fixture(scope="module")
+def long_run(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Long:
+    folder = tmp_path_factory.mktemp("long")
+    run = Launches(nursery, freeze_job(folder / "store", write_job(folder / "job", {**EDITS, **LONG})))
+    assert {code for code, _ in run.run()} == {0}
+    return Long(final_digest(run.task), rows_bits(run.task))
+
+
+def test_twenty_pauses(tmp_path: Path, long_run: Long) -> None:
     chance, store = dice(), Store(tmp_path / "store")
-    plan = priced(tmp_path, rate=1.0, ceiling=4.0)
+    plan = priced(tmp_path, rate=1.0, ceiling=4.0, **LONG)
     command, took = ("launch", str(plan)), []
     for n in range(20):
         launch = raykit(*command, root=store.root, environment=SLOW)
-        target = store.state().rows + chance.randint(1, 3)
+        target = store.state().rows + chance.randint(1, 5)
         store.wait("a moment", lambda s, t=target: s.rows >= t, launch.process)
         ok("pause", "tiny", *BY, store=store)
         since = time.monotonic()
@@ -371,7 +391,7 @@ def test_twenty_pauses(tmp_path: Path, undisturbed) -> None:
         assert ledger_of(store).book.reserved == 0
         command = ("resume", "tiny")
     ok("resume", "tiny", store=store)
-    the_same_run(store, undisturbed)
+    the_same_run(store, long_run)
     book = ledger_of(store).book
     print(
         f"left after {min(took):.1f} to {max(took):.1f} s; {len(book.leases)} leases, {book.charged / 1e6:.4f}"
@@ -381,8 +401,8 @@ def test_twenty_pauses(tmp_path: Path, undisturbed) -> None:
 # --- ceilings -----------------------------------------------------------------------------------------------
 
 
-def test_five_ceilings_in_a_row(tmp_path: Path, undisturbed) -> None:
-    store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=18.0, ceiling=0.40)
+def test_five_ceilings_in_a_row(tmp_path: Path, long_run: Long) -> None:
+    store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=18.0, ceiling=0.40, **LONG)
     command, stood, ceiling = ("launch", str(plan)), [], 0.40
     while len(stood) < 5:
         code, out, err = raykit(*command, root=store.root, environment=VERY_SLOW).end()
@@ -393,17 +413,14 @@ def test_five_ceilings_in_a_row(tmp_path: Path, undisturbed) -> None:
         assert ledger.book.reserved == 0 and ledger.book.charged < ceiling * 1_000_000
         assert ledger.book.allocations["tiny"].remaining("train") >= 0
         stood.append(state.committed)
-        ceiling += 0.24
-        ok(
-            *("budget", "replan", "tiny", "--ceiling", f"{ceiling:.2f}", "--move", "recovery:train=0.24"),
-            *BY,
-            store=store,
-        )
+        more = 0.24 if len(stood) < 5 else 1.0
+        ceiling += more
+        moved = ("--ceiling", f"{ceiling:.2f}", "--move", f"recovery:train={more}")
+        ok("budget", "replan", "tiny", *moved, *BY, store=store)
         command = ("resume", "tiny")
     assert stood == sorted(set(stood)), "each of them got further"
-    ok("budget", "replan", "tiny", "--ceiling", "4.9", *BY, store=store)
     ok("resume", "tiny", store=store)
-    the_same_run(store, undisturbed)
+    the_same_run(store, long_run)
     ledger = ledger_of(store)
     settled = [event for entry in ledger.entries for event in entry.events if isinstance(event, Settled)]
     assert sum(event.cost for event in settled) == ledger.book.charged == ledger.book.settled
