@@ -402,8 +402,8 @@ def test_twenty_pauses(tmp_path: Path, long_run: Long) -> None:
 
 
 def test_five_ceilings_in_a_row(tmp_path: Path, long_run: Long) -> None:
-    store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=18.0, ceiling=0.40, **LONG)
-    command, stood, ceiling = ("launch", str(plan)), [], 0.40
+    store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=18.0, ceiling=0.60, **LONG)
+    command, stood, ceiling = ("launch", str(plan)), [], 0.60
     while len(stood) < 5:
         code, out, err = raykit(*command, root=store.root, environment=VERY_SLOW).end()
         state, ledger = store.state(), ledger_of(store)
@@ -413,7 +413,7 @@ def test_five_ceilings_in_a_row(tmp_path: Path, long_run: Long) -> None:
         assert ledger.book.reserved == 0 and ledger.book.charged < ceiling * 1_000_000
         assert ledger.book.allocations["tiny"].remaining("train") >= 0
         stood.append(state.committed)
-        more = 0.24 if len(stood) < 5 else 1.0
+        more = 0.30 if len(stood) < 5 else 1.0
         ceiling += more
         moved = ("--ceiling", f"{ceiling:.2f}", "--move", f"recovery:train={more}")
         ok("budget", "replan", "tiny", *moved, *BY, store=store)
