@@ -401,22 +401,31 @@ def test_twenty_pauses(tmp_path: Path, long_run: Long) -> None:
 # --- ceilings -----------------------------------------------------------------------------------------------
 
 
+def raised(store: Store, ceiling: float, more: float) -> float:
+    """The new ceiling, once a person has let the run have so much more."""
+    moved = ("--ceiling", f"{ceiling + more:.2f}", "--move", f"recovery:train={more}")
+    ok("budget", "replan", "tiny", *moved, *BY, store=store)
+    return ceiling + more
+
+
 def test_five_ceilings_in_a_row(tmp_path: Path, long_run: Long) -> None:
     store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=18.0, ceiling=0.60, **LONG)
     command, stood, ceiling = ("launch", str(plan)), [], 0.60
     while len(stood) < 5:
         code, out, err = raykit(*command, root=store.root, environment=VERY_SLOW).end()
         state, ledger = store.state(), ledger_of(store)
+        if (
+            code == 3 and "set-up and drain alone" in err
+        ):  # on a busy machine a set-up is measured to take longer
+            ceiling = raised(store, ceiling, 0.15)
+            continue
         assert code == 4, (out, err)
         assert state.ended.cause == "ceiling" and state.ended.update == state.committed == state.recorded()
         assert read_acts(LocalStore(store.root), "tiny").pauses["experiment:tiny"].pause.cause == "ceiling"
         assert ledger.book.reserved == 0 and ledger.book.charged < ceiling * 1_000_000
         assert ledger.book.allocations["tiny"].remaining("train") >= 0
         stood.append(state.committed)
-        more = 0.30 if len(stood) < 5 else 1.0
-        ceiling += more
-        moved = ("--ceiling", f"{ceiling:.2f}", "--move", f"recovery:train={more}")
-        ok("budget", "replan", "tiny", *moved, *BY, store=store)
+        ceiling = raised(store, ceiling, 0.30 if len(stood) < 5 else 1.0)
         command = ("resume", "tiny")
     assert stood == sorted(set(stood)), "each of them got further"
     ok("resume", "tiny", store=store)
