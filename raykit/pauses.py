@@ -173,7 +173,8 @@ def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | N
         case "ceiling" | "replan":
             if needs_replan is not None:
                 raise ReplanError(
-                    f"{found.words}; {needs_replan}", remedy=f"raykit budget replan {_target(found)}"
+                    f"{found.words}; {needs_replan}",
+                    remedy=f"raykit budget replan {_target(found)} --reason ... --by NAME",
                 )
             return "the ledger allows it now"
 

@@ -167,10 +167,10 @@ def approve_plan(
             f"{experiment} asks for {shown(allocation.ceiling, book.unit)}, not {shown(covers, book.unit)}",
             field="AMOUNT",
             rule=f"at most {shown(allocation.ceiling, book.unit)}",
-            remedy=f"raykit budget replan {experiment} --ceiling {plain(covers)} first",
+            remedy=f"raykit budget replan {experiment} --ceiling {plain(covers)} --reason ... --by NAME",
         )
     known = book.approvals.get((experiment, projection))
-    if known is not None and known.covers == covers and (book.figure or 0) >= covers:
+    if known is not None and known.covers == covers:
         return None
     with as_input():
         return Approved(

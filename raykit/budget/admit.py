@@ -156,7 +156,7 @@ def require_planned(book: Book, allocation: Allocation) -> None:
         f"{name} has overrun by {shown(allocation.overrun(), unit)}: "
         f"{shown(allocation.reserve_left(), unit)} of its reserves is left",
         rule="an overrun into a reserve needs a new decision before more is spent",
-        remedy=f"raykit budget show {name}   then   raykit budget replan {name}",
+        remedy=f"raykit budget show {name}   then   raykit budget replan {name} --reason ... --by NAME",
     )
 
 
@@ -171,7 +171,7 @@ def _require_rate(book: Book, allocation: Allocation, request: Request) -> None:
             field="rate",
             value=shown(terms.rate, book.unit),
             rule="new cost information needs a new decision before more is spent",
-            remedy=f"raykit budget replan {allocation.experiment}",
+            remedy=f"raykit budget replan {allocation.experiment} --reason ... --by NAME",
         )
 
 
@@ -196,7 +196,7 @@ def _require_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
             field=asked.line,
             value=shown(asked.more, book.unit),
             rule="no line takes from another; recovery and confirmation stay reserved",
-            remedy=f"raykit budget replan {asked.allocation.experiment}",
+            remedy=f"raykit budget replan {asked.allocation.experiment} --reason ... --by NAME",
         )
 
 
@@ -206,7 +206,7 @@ def _require_plan_room(book: Book, asked: _Asked, costs: str, now: float) -> Non
     charged = asked.allocation.charged + book.idle_cost(now, name)
     if limit.allows(charged + asked.more):
         return
-    remedy = f"raykit budget show {name}   or   raykit budget replan {name} --ceiling AMOUNT"
+    remedy = f"raykit budget show {name}   or   raykit budget replan {name} --ceiling AMOUNT --reason ... --by NAME"
     if limit.amount < asked.allocation.ceiling:
         remedy = _approve_plan(asked.allocation)
     raise BudgetError(
@@ -231,7 +231,7 @@ def _require_decision_room(book: Book, asked: _Asked, costs: str) -> None:
             field="decision",
             value=shown(total, unit),
             rule="plans for one decision are alternatives: they share, they never add",
-            remedy=f"raykit budget replan {asked.allocation.experiment} --ceiling AMOUNT",
+            remedy=f"raykit budget replan {asked.allocation.experiment} --ceiling AMOUNT --reason ... --by NAME",
         )
 
 
@@ -262,7 +262,11 @@ def _require_account_room(book: Book, asked: _Asked, costs: str, now: float) -> 
 
 
 def _approve_plan(allocation: Allocation) -> str:
-    return f"raykit approve plan {allocation.experiment} {plain(allocation.ceiling)} --by NAME"
+    amount = plain(allocation.ceiling)
+    return (
+        f"raykit launch PLAN --approve {amount} --by NAME   or, once it was launched,   "
+        f"raykit approve plan {allocation.experiment} {amount} --by NAME"
+    )
 
 
 # --- going on and ending ------------------------------------------------------------------------------------

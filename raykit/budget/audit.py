@@ -108,6 +108,7 @@ class _Ledger:
     def __init__(self) -> None:
         self.unit: Unit | None = None
         self.figure: int | None = None
+        self.figure_stated = False
         self.covers: dict[tuple[str, str], int] = {}
         self.plans: dict[str, _Plan] = {}
         self.leases: dict[str, _Lease] = {}
@@ -176,7 +177,7 @@ class _Ledger:
 
     def _approved(self, event: Approved) -> Iterator[_Said]:
         if event.experiment is None or event.projection is None:
-            self.figure = event.covers
+            self.figure, self.figure_stated = event.covers, True
             return
         plan = self.plans.get(event.experiment)
         if plan is None or event.covers > plan.ceiling:
@@ -186,7 +187,8 @@ class _Ledger:
                 f"{event.experiment}: {event.covers}, with {ceiling}",
             )
         self.covers[event.experiment, event.projection] = event.covers
-        self.figure = max(self.figure or 0, event.covers)
+        if not self.figure_stated:
+            self.figure = max(self.figure or 0, event.covers)
 
     def _closed(self, event: Closed) -> Iterator[_Said]:
         plan = self.plans.get(event.experiment)

@@ -60,6 +60,8 @@ class Lease:
     """What it cost, once that is known."""
     held_ms: int | None = None
     reason: str | None = None
+    how: str | None = None
+    """How its cost is known."""
     void: bool = False
     accrued: int = 0
 
@@ -200,6 +202,8 @@ class Book:
         self.opened: AccountOpened | None = None
         self.figure: int | None = None
         """What a person has let the account come to."""
+        self.figure_stated = False
+        """A person has stated that figure for the account itself: no approval of a plan raises it."""
         self.approvals: dict[tuple[str, str], Approved] = {}
         """By experiment and projection: the newest approval of a plan."""
         self.parted: dict[tuple[str, str], Parted] = {}
@@ -282,10 +286,11 @@ class Book:
                 allocation.rates = {**allocation.rates, **event.rates}
                 allocation.replans += 1
             case Approved(scope="account"):
-                self.figure = event.covers
+                self.figure, self.figure_stated = event.covers, True
             case Approved(experiment=str() as name, projection=str() as projection):
                 self.approvals[name, projection] = event
-                self.figure = max(self.figure or 0, event.covers)
+                if not self.figure_stated:
+                    self.figure = max(self.figure or 0, event.covers)
             case Rated():
                 self.rates[event.pool] = event
             case Held():
@@ -319,7 +324,7 @@ class Book:
         lease = self.leases[event.lease]
         past = self._changing(lease.reserved.experiment).past.setdefault(lease.reserved.line, Ended())
         past.add(event.time_ms, event.wall_ms)
-        self._take(replace(lease, cost=event.cost, held_ms=event.time_ms, reason=event.reason))
+        self._take(replace(lease, cost=event.cost, held_ms=event.time_ms, reason=event.reason, how=event.how))
 
     def _take(self, lease: Lease) -> None:
         """Put a lease in the place of what it was, totals included."""

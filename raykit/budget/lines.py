@@ -97,6 +97,27 @@ def next_attempt(allocation: Allocation, train: Sizing) -> Terms:
     return terms.model_copy(update={"time_ms": paid_ms})
 
 
+def _require_worth(allocation: Allocation, train: Sizing, run: int, ceiling: int) -> None:
+    """A replan that pays for no work is none."""
+    least = time_cost(
+        train.setup_ms + train.drain_ms,
+        train.accelerators,
+        train.rate,
+        margin_permille=train.margin_permille,
+    )
+    if run > least or train.rate == 0:
+        return
+    name, wanted = allocation.experiment, ceiling + 2 * (least - run) * 2000 // (1000 - KEPT_PERMILLE)
+    raise ReplanError(
+        f"a ceiling of {shown(ceiling)} leaves {shown(run)} for the rest of {name}, "
+        f"and set-up and drain alone may cost {shown(least)}",
+        field="ceiling",
+        value=shown(ceiling),
+        rule=f"well above {shown(wanted)}: nothing of this run has been measured yet",
+        remedy=f"raykit budget replan {name} --ceiling {plain(2 * wanted)} --reason ... --by NAME",
+    )
+
+
 def _require_work(time_ms: int, train: Sizing, money: int, *, name: str | None = None) -> None:
     least_ms = train.setup_ms + train.drain_ms
     if time_ms > least_ms:
@@ -107,7 +128,7 @@ def _require_work(time_ms: int, train: Sizing, money: int, *, name: str | None =
         f"and set-up and drain alone take {least_ms / 1000:.0f} s",
         field="budget",
         rule="money that pays for work",
-        remedy="raise the ceiling" if name is None else f"raykit budget replan {name}",
+        remedy="raise the ceiling" if name is None else f"raykit budget replan {name} --reason ... --by NAME",
     )
 
 
@@ -163,6 +184,7 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
     if train.open_ended:
         free = ceiling - sum(kept.values()) - used - recovered
         run = again = max(0, free) * (1000 - KEPT_PERMILLE) // 2000
+        _require_worth(allocation, train, run, ceiling)
     wanted = {TRAIN: used + run, CONFIRMATION: again}
     needed = sum(wanted.values()) + sum(kept.values()) + recovered
     if needed > ceiling:
@@ -173,7 +195,7 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
             field="ceiling",
             value=shown(ceiling, unit),
             rule=f"at least {all_in_all}",
-            remedy=f"raykit budget replan {name} --ceiling {plain(needed)} --reason ...",
+            remedy=f"raykit budget replan {name} --ceiling {plain(needed)} --reason ... --by NAME",
         )
     amounts = {**kept, **wanted, RECOVERY: ceiling - needed + recovered}
     return [resized(line, amounts[name]) for name, line in allocation.lines.items()]

@@ -26,10 +26,10 @@ from raykit.cli.options import (
     person_of,
     words,
 )
-from raykit.errors import InvalidInput, NotFoundError
+from raykit.errors import HeldError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
-    from raykit.budget.book import Allocation, Book
+    from raykit.budget.book import Allocation, Book, Lease
     from raykit.read import Root as ReadRoot
     from raykit.records import Record
     from raykit.store.base import ObjectStore
@@ -62,6 +62,7 @@ def settle(
     Raises:
         InvalidInput: the amount, the person or how it is known is missing or wrong.
         NotFoundError: there is no such lease; the message names the open ones.
+        HeldError: somebody works under it.
         CorruptError: a ledger is damaged.
         StoreUnavailableError: the store did not answer.
     """
@@ -75,6 +76,7 @@ def settle(
     known = words(how, field="--how", what="how is that known?", remedy='--how "invoice 2026-10"')
     store = _open(root).store
     ledger = _holding(store, lease, account, by=person)
+    _require_ended(store, ledger.book.leases[lease])
     written = ledger.decide(
         lambda book: settle_by_hand(book, lease, cost=amount, how=known, person=person), at=time.time()
     )
@@ -96,12 +98,37 @@ def settle(
     _tell_overrun(ledger, held.experiment, root)
 
 
+def _require_ended(store: ObjectStore, lease: Lease) -> None:
+    """A lease that is worked under settles itself: what it will have cost, nobody knows yet."""
+    from raykit.store.log import RunLog
+    from raykit.store.place import alive
+
+    if not lease.open:
+        return
+    name = lease.reserved.experiment
+    log = RunLog(store, name, "main", by="reader")
+    log.refresh()
+    state = log.state
+    launched = state.launched
+    if launched is None or launched.launch != lease.reserved.lease.rpartition("-")[0]:
+        return
+    at_work = alive(launched.place)
+    if at_work or (at_work is None and time.time() - state.heard_at < launched.lease_s):
+        raise HeldError(
+            f"{lease.reserved.lease} is worked under: process {launched.place.pid} on {launched.place.host} settles it",
+            field="LEASE",
+            value=lease.reserved.lease,
+            rule="only an end that nobody knows is settled by hand",
+            remedy=f"raykit pause {name} --reason ...",
+        )
+
+
 def _tell_overrun(ledger: Ledger, name: str, root: str) -> None:
     overrun = ledger.book.allocations[name].overrun()
     if overrun:
         over = output.amount(overrun, ledger.book.unit)
         print(f"  {name} has overrun by {over}: nothing more starts before a replan")
-        print(f'  -> raykit budget replan {name} --reason "..."{at_root(root)}')
+        print(f'  -> raykit budget replan {name} --reason "..." --by NAME{at_root(root)}')
 
 
 def _holding(store: ObjectStore, lease: str, account: str | None, *, by: str) -> Ledger:
@@ -268,7 +295,7 @@ def rate(
             f"  {each.experiment} was planned with {shown(each.rates[pool])} and a margin of {margin}: "
             "nothing more starts before a replan"
         )
-        print(f'  -> raykit budget replan {each.experiment} --reason "..."{at_root(root)}')
+        print(f'  -> raykit budget replan {each.experiment} --reason "..." --by NAME{at_root(root)}')
 
 
 def _same_rate(known: Any, event: Any) -> bool:

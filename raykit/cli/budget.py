@@ -147,7 +147,8 @@ def replan(
     seen = seen.copy()
     moves = [_move(text) for text in move or ()]
     new_ceiling = seen.ceiling if ceiling is None else amount_of(ceiling, "--ceiling")
-    sizing = _sizing(store, name, known_plan(store, name), ledger.book)
+    plan = known_plan(store, name)
+    sizing = _sizing(store, plan, ledger.book, new_ceiling)
     lines: Sequence[Line]
     if moves or (ceiling is not None and sizing is None):
         lines = acts.moved(seen, moves, ceiling=new_ceiling)
@@ -180,16 +181,36 @@ def replan(
         )
 
     written = ledger.decide(decide, at=time.time())
-    _tell_replan(ledger, name, seen, new=bool(written), root=root, as_json=as_json)
+    short = _short(ledger.book.allocations[name], _sizing(store, plan, ledger.book, new_ceiling))
+    _tell_replan(ledger, name, seen, short, new=bool(written), root=root, as_json=as_json)
 
 
-def _sizing(store: ObjectStore, name: str, plan: Any, book: Book) -> Sizing | None:
+def _short(allocation: Allocation, sizing: Sizing | None) -> str | None:
+    """Why another attempt would still not be paid for; None if it would."""
+    from raykit.budget.admit import worst_of
+    from raykit.budget.lines import TRAIN, next_attempt
+    from raykit.errors import BudgetError
+
+    if sizing is None:
+        return "the ceiling pays for no work yet"
+    try:
+        worst = worst_of(next_attempt(allocation, sizing))
+    except BudgetError as error:
+        return error.message
+    return (
+        None
+        if worst <= allocation.remaining(TRAIN)
+        else "the line train does not pay for another attempt yet"
+    )
+
+
+def _sizing(store: ObjectStore, plan: Any, book: Book, ceiling: int) -> Sizing | None:
     """What the rest of the run is worked out from; None where even a guess does not fit under the ceiling."""
     from raykit.errors import BudgetError
     from raykit.read.sizing import sizing_of
 
     try:
-        return sizing_of(store, plan, book=book)
+        return sizing_of(store, plan, book=book, ceiling=ceiling)
     except BudgetError:
         return None
 
@@ -239,7 +260,9 @@ def _confirm(
         )
 
 
-def _tell_replan(ledger: Ledger, name: str, seen: Allocation, *, new: bool, root: str, as_json: bool) -> None:
+def _tell_replan(
+    ledger: Ledger, name: str, seen: Allocation, short: str | None, *, new: bool, root: str, as_json: bool
+) -> None:
     number = ledger.entries[-1].n
     if as_json:
         allocation = ledger.book.allocations[name]
@@ -251,13 +274,18 @@ def _tell_replan(ledger: Ledger, name: str, seen: Allocation, *, new: bool, root
                 "ceiling": allocation.ceiling,
                 "lines": lines,
                 "rates": dict(allocation.rates),
+                "short": short,
             }
         )
         return
     if not new:
         print(f"  the budget of {name} is so already; nothing was written")
         return
-    print(f"  replanned (entry {number}).  Continue: raykit resume {name}{at_root(root)}")
+    if short is None:
+        print(f"  replanned (entry {number}).  Continue: raykit resume {name}{at_root(root)}")
+    else:
+        print(f"  replanned (entry {number}), and not enough: {short}")
+        print(f"  -> raykit budget replan {name} --ceiling HIGHER --reason ... --by NAME{at_root(root)}")
     raised = ledger.book.allocations[name].ceiling != seen.ceiling
     if raised and any(experiment == name for experiment, _ in ledger.book.approvals):
         amount = show_money.typed(ledger.book.allocations[name].ceiling)

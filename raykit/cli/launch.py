@@ -24,13 +24,14 @@ from raykit.cli.options import (
     person_of,
 )
 from raykit.cli.progress import display
-from raykit.errors import ApprovalError, GateError, InvalidInput, PlanError
+from raykit.errors import ApprovalError, GateError, InvalidInput, PlanError, RaykitError, Refused, Stopped
 from raykit.records import EXACTNESS
 
 if TYPE_CHECKING:
     from raykit.fleet.outcome import Outcome
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
+    from raykit.pauses import Acts
     from raykit.store.base import ObjectStore
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]
@@ -133,13 +134,14 @@ def resume(
                 typer.echo(
                     f"  allowed by {by}: {difference.what}: {difference.was} -> {difference.now}", err=True
                 )
+        approved = _approving(approve, by, scripted)
         if repair is not None:
             _repair(site, repair, person_of(by))
-        _clear(site, repair, by)
+        _clear(site, repair, by, approved)
         if detach:
-            _detach(site, json=json)
+            _detach(site, approved, json=json)
             return
-        _run(site, json=json, approved=_approving(approve, by, scripted))
+        _run(site, json=json, approved=approved)
 
 
 # --- people -------------------------------------------------------------------------------------------------
@@ -171,39 +173,43 @@ def _repair(site: Site, what: str, person: str) -> None:
     )
 
 
-def _clear(site: Site, repair: str | None, by: str | None) -> None:
-    """End the pause of this experiment, if its cause is gone. A wider one is not ended by one experiment.
+def _clear(site: Site, repair: str | None, by: str | None, approved: Approving | None) -> None:
+    """End the pause of this experiment, if its cause is gone and the run could go on. A wider one is not ended here.
 
     Raises:
-        FleetPaused: the cause stands.
-        ReplanError: the money is still at its end.
+        RaykitError: what would refuse the run; then the pause holds as it did.
     """
-    from raykit.pauses import require_cleared
+    from dataclasses import replace
+
+    from raykit.pauses import require_cleared, require_running, scopes_of
     from raykit.store.people import read_acts, resume
 
-    scope = f"experiment:{site.name}"
-    found = read_acts(site.store, site.name).pauses.get(scope)
+    scope, acts = f"experiment:{site.name}", read_acts(site.store, site.name)
+    found = acts.pauses.get(scope)
     if found is None:
         return
-    short = _short_of_money(site) if found.pause.cause in ("ceiling", "replan") else None
-    cleared = require_cleared(found, repair=repair, needs_replan=short)
+    others = {other: pause for other, pause in acts.pauses.items() if other != scope}
+    require_running(replace(acts, pauses=others), site.name, scopes_of(site.name, "train"))
+    refusal = _would_refuse(site, replace(acts, pauses=others), approved)
+    if refusal is not None and found.pause.cause not in ("ceiling", "replan"):
+        raise refusal
+    cleared = require_cleared(found, repair=repair, needs_replan=refusal and refusal.message)
     resume(site.store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
     typer.echo(f"  the pause is over ({found.words}): {cleared}", err=True)
 
 
-def _short_of_money(site: Site) -> str | None:
-    """Why another attempt would not be paid for, as the ledger stands; None if it would."""
-    from raykit.errors import RaykitError
+def _would_refuse(site: Site, acts: Acts, approved: Approving | None) -> RaykitError | None:
+    """What the door would say to another attempt, if it is no."""
     from raykit.fleet.site import make_ready
     from raykit.fleet.spending import require_spendable
-    from raykit.pauses import Acts
 
+    log = site.run_log("reader")
+    if log.state.completed:
+        return None
     try:
-        require_spendable(site, make_ready(site), site.run_log("reader"), Acts())
-    except GateError:
-        return None  # the launch says so itself
-    except RaykitError as error:
-        return error.message
+        require_spendable(site, make_ready(site), log, acts, approved)
+    except (Refused, Stopped) as refusal:
+        return refusal
     return None
 
 
@@ -244,12 +250,27 @@ def _waiting(store: ObjectStore) -> list[str]:
 # --- running ------------------------------------------------------------------------------------------------
 
 
-def _detach(site: Site, *, json: bool) -> None:
-    """Start `raykit resume NAME` as a process of its own, its words in a file."""
+def _detach(site: Site, approved: Approving | None, *, json: bool) -> None:
+    """Start `raykit resume NAME` as a process of its own, its words in a file.
+
+    Raises:
+        RaykitError: what would refuse the run; then nothing is started.
+    """
     import tempfile
+
+    from raykit.budget.amounts import plain
+    from raykit.pauses import require_running, scopes_of
+    from raykit.store.people import read_acts
+
+    acts = read_acts(site.store, site.name)
+    require_running(acts, site.name, scopes_of(site.name, "train"))
+    if (refusal := _would_refuse(site, acts, approved)) is not None:
+        raise refusal
 
     handle, log = tempfile.mkstemp(prefix=f"raykit-{site.name}-", suffix=".log")
     command = [sys.executable, "-m", "raykit.cli.main", "resume", site.name, "--root", site.root]
+    if approved is not None:
+        command += ["--approve", plain(approved.amount), "--by", approved.person, "--scripted"]
     with os.fdopen(handle, "wb") as file:
         process = subprocess.Popen(  # noqa: S603 - this very program
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
@@ -287,7 +308,11 @@ def _run(site: Site, *, json: bool, approved: Approving | None) -> None:
 def _asked(error: ApprovalError, site: Site) -> Approving | None:
     """What a person types on a terminal to approve this plan; None off a terminal, or if they do not."""
     person = os.environ.get("RAYKIT_PERSON")
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or site.plan.budget is None or error.field:
+    if (
+        not (sys.stdin.isatty() and sys.stderr.isatty())
+        or site.plan.budget is None
+        or error.field != "account"
+    ):
         return None
     from raykit.budget.amounts import micros
     from raykit.fleet.spending import Approving
@@ -353,11 +378,14 @@ def _text(outcome: Outcome, site: Site) -> str:
                 f"\n  look     raykit logs {name}{at}"
                 f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
             )
-    return head + _cost(outcome) + pictures + tail
+    return head + _cost(outcome, site) + pictures + tail
 
 
-def _cost(outcome: Outcome) -> str:
+def _cost(outcome: Outcome, site: Site) -> str:
     if not outcome.cost:
         return ""
-    spent = output.usd(outcome.cost / 1_000_000)
-    return f"\n  cost     {spent} for this launch; all of it: raykit budget show {outcome.experiment}"
+    from raykit.read.sizing import unit_of
+
+    spent = output.amount(outcome.cost, unit_of(site.plan))
+    show = f"raykit budget show {outcome.experiment}{at_root(site.root)}"
+    return f"\n  cost     {spent} for this launch; all of it: {show}"

@@ -162,6 +162,13 @@ def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at:
     yield f"  -> {command}"
 
 
+def wide_pauses(pauses: Mapping[str, InForce], now: float, at: str) -> Iterator[str]:
+    """Pauses that hold for more than one experiment: nothing in them starts, also what is not there yet."""
+    for scope, found in pauses.items():
+        yield f"  {scope} paused {ago(found.at, now)}, by {found.pause.person}: {found.pause.reason}"
+        yield f"  -> raykit resume {scope}{at}"
+
+
 def _committed(view: RunView) -> str:
     commit = view.committed
     return f"; it goes on from update {output.count(commit.update)}" if commit else ""

@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from raykit.cli import output
+from raykit.cli.options import DEFAULT_ROOT, at_root
 from raykit.errors import RaykitError
 
 STDOUT = 1
@@ -208,7 +209,7 @@ def _run(args: list[str], *, as_json: bool) -> int:
         return end.exit_code
     except RaykitError as error:
         _debug()
-        output.print_error(error, as_json=as_json)
+        output.print_error(error, as_json=as_json, at=at_root(_root_of(args)))
         return error.exit_code
     except typer.TyperException as error:
         _say("usage", _usage(error), EXIT_USAGE, as_json=as_json)
@@ -223,6 +224,16 @@ def _run(args: list[str], *, as_json: bool) -> int:
         _debug()
         _say("unexpected", _unexpected(error), 1, as_json=as_json)
         return 1
+
+
+def _root_of(args: Sequence[str]) -> str:
+    """The store that a command was given."""
+    for at, word in enumerate(args):
+        if word.startswith("--root="):
+            return word.removeprefix("--root=")
+        if word == "--root" and at + 1 < len(args):
+            return args[at + 1]
+    return os.environ.get("RAYKIT_ROOT", DEFAULT_ROOT)
 
 
 def _reader_left() -> bool:

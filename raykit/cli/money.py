@@ -201,7 +201,7 @@ def pending(money: Money, at: str = "") -> Iterator[str]:
     if money.overrun:
         over = output.amount(money.overrun, unit)
         yield f"  {name} has overrun by {over}: nothing more starts before a replan"
-        yield f'  -> raykit budget replan {name} --reason "..."{at}'
+        yield f'  -> raykit budget replan {name} --reason "..." --by NAME{at}'
     if money.approval_due:
         free = output.amount(money.autonomous, unit)
         yield f"  {name} waits for an approval: from {free} on, a person approves this very plan"
@@ -216,7 +216,7 @@ def held_lines(machines: HeldMoney, experiment: str, at: str = "") -> Iterator[s
         f"still billed, {rate}/h, {so_far} so far. They stop when you stop them:"
     )
     yield f"  -> {machines.release or f'set pools.{machines.pool}.release to the command that does'}"
-    yield f'  -> raykit budget free {experiment} --how "..."{at}      once they are gone'
+    yield f'  -> raykit budget free {experiment} --how "..." --by NAME{at}      once they are gone'
 
 
 # --- moving it ----------------------------------------------------------------------------------------------

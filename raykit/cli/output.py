@@ -209,8 +209,19 @@ def print_json(value: Any, stream: TextIO | None = None) -> None:
 # --- errors -------------------------------------------------------------------------------------------------
 
 
-def print_error(error: RaykitError, *, as_json: bool) -> None:
-    """Say on stderr what is wrong and what would pass, in as few lines as that takes."""
+_COMMANDS = re.compile(
+    r"raykit (?:(?:budget|approve|checkpoints) [a-z]+"
+    r"|launch|resume|pause|cancel|status|show|logs|history|check|ls|watch)\b"
+)
+
+
+def print_error(error: RaykitError, *, as_json: bool, at: str = "") -> None:
+    """Say on stderr what is wrong and what would pass, in as few lines as that takes.
+
+    `at` is the option that a command needs to mean the same store; those that are printed get it.
+    """
+    if error.remedy is not None and at and "--root" not in error.remedy:
+        error.remedy = _COMMANDS.sub(lambda found: found.group() + at, error.remedy)
     if as_json:
         print_json({"error": error_record(error)}, sys.stderr)
     else:

@@ -53,16 +53,21 @@ def _end(broken: bool) -> None:
 
 
 def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
-    """Every run: its state, health, money, how far it is, who is waited for, and the next command.
+    """Every run: its state, health, money, how far it is, who is waited for, and the next command; wide pauses.
 
     Raises:
         UnusableRootError: the root is neither a path nor an S3 URL.
         StoreUnavailableError: the store did not answer.
     """
+    from raykit.store.people import read_scope
+
     found = _open(root)
     views, now = found.runs(), time.time()
+    wide = read_scope(found.store, "all").pauses
     if as_json:
-        output.print_json({"root": found.store.url, "runs": [view.plain() for view in views]})
+        pauses = [{**each.pause.plain(), "at": each.at} for each in wide.values()]
+        runs = [view.plain() for view in views]
+        output.print_json({"root": found.store.url, "runs": runs, "pauses": pauses})
     elif not views:
         print(f"no runs in {found.store.url}\n  -> raykit plan new --recipe MODULE:CLASS")
     else:
@@ -70,6 +75,8 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         at = at_root(root)
         output.print_lines(line for view in views for line in look.wants(view, now, at))
         output.print_lines([look.status_foot(views, found.store.url)])
+    if not as_json:
+        output.print_lines(look.wide_pauses(wide, now, at_root(root)))
     _end(any(view.state == "corrupt" for view in views))
 
 

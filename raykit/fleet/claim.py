@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from raykit import reconcile as brain
-from raykit.errors import GateError, HeldError
+from raykit.errors import GateError, HeldError, RaykitError
 from raykit.fleet.restarts import require_no_restart
 from raykit.fleet.site import RUN, Site, changed_members, make_ready, task_of
 from raykit.fleet.spending import (
@@ -122,7 +122,7 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
         changed_members(site, ready),
         code=frozen.folder_files(site.folder),
     )
-    require_spendable(site, ready, log, acts, approved)
+    _require_spendable(site, ready, log, people, task, approved)
     probe(site.store)
     lock(site, ready)
     spending = open_spending(site, ready, log, acts)
@@ -130,6 +130,18 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
         approve(site, spending, approved)
     _take(log, task)
     return Claimed(task=task, start=start, spending=spending)
+
+
+def _require_spendable(
+    site: Site, ready: Prepared, log: RunLog, people: People, task: Task, approved: Approving | None
+) -> None:
+    """As `require_spendable`; but where another launch has just taken the run, that is what is said."""
+    try:
+        require_spendable(site, ready, log, people.acts, approved)
+    except RaykitError:
+        log.refresh()
+        _takeable(log.state, task)
+        raise
 
 
 def _seen(state: brain.RunState, task: Task) -> brain.Seen:

@@ -137,8 +137,8 @@ class Purse:
             return
         per_hour = shown(sizing.rate * sizing.accelerators)
         say(
-            f"! {sizing.accelerators} accelerators are still yours and still billed: ${per_hour}/h. They stop when "
-            f"you stop them; then: raykit budget free {self._site.name} --how ..."
+            f"! still yours and still billed, ${per_hour}/h: {sizing.accelerators} x {sizing.source}. They stop when "
+            f"you stop them; then: raykit budget free {self._site.name} --how ... --by NAME"
         )
         held = Held(
             experiment=self._site.name, pool="train", accelerators=sizing.accelerators, rate=sizing.rate

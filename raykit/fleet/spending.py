@@ -14,7 +14,7 @@ from raykit.budget.amounts import shown
 from raykit.budget.book import Allocation, Book, Lease
 from raykit.budget.lines import TRAIN, expected_cost, plan_lines
 from raykit.budget.worst import Sizing, at_rate
-from raykit.errors import ReplanError
+from raykit.errors import BudgetError, ReplanError
 from raykit.fleet.door import Attempts, begin, elapsed_ms
 from raykit.fleet.site import Site
 from raykit.ids import digest_of
@@ -38,6 +38,7 @@ from raykit.store.place import gone, this_place
 from raykit.train.prepare import Prepared
 
 PREVIEW = "preview"
+KILLED = "its launch was killed; charged until that was seen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,28 @@ def require_spendable(
     if approval is not None:
         draft.apply(approval, time.time())
     asked = attempts_of(site, log, acts, draft)
-    begin(asked, PREVIEW, 1, acts=acts, now=time.time())(draft)
+    try:
+        begin(asked, PREVIEW, 1, acts=acts, now=time.time())(draft)
+    except BudgetError as error:
+        raise _with_the_dead(error, draft, site) from error
+
+
+def _with_the_dead(error: BudgetError, draft: Book, site: Site) -> BudgetError:
+    """The same refusal; it names a killed launch that is charged in full, because nobody knows when it died."""
+    full = [
+        lease.reserved.lease
+        for lease in draft.leases.values()
+        if lease.reserved.experiment == site.name and lease.how == KILLED and lease.cost == lease.worst > 0
+    ]
+    if not full:
+        return error
+    return BudgetError(
+        f"{error.message}; a killed launch is charged in full for {full[-1]}, until somebody knows better",
+        field=error.field,
+        value=error.value,
+        rule=error.rule,
+        remedy=f"raykit budget settle {full[-1]} --cost AMOUNT --how ... --by NAME   or   {error.remedy}",
+    )
 
 
 def _require_same_ceiling(site: Site, book: Book) -> None:
@@ -136,7 +158,7 @@ def _require_same_ceiling(site: Site, book: Book) -> None:
         field="budget",
         value=shown(ceiling, unit),
         rule=shown(known.ceiling, unit),
-        remedy=f"raykit budget replan {site.name} --ceiling {shown(ceiling).replace(',', '')} --reason ...",
+        remedy=f"raykit budget replan {site.name} --ceiling {shown(ceiling).replace(',', '')} --reason ... --by NAME",
     )
 
 
@@ -283,7 +305,7 @@ def _ends_of_launches(log: RunLog) -> dict[str, tuple[float | None, str]]:
             if isinstance(event, Launched):
                 places[event.launch] = event.place
                 if gone(event.place):
-                    ends[event.launch] = (None, "its launch was killed; charged until that was seen")
+                    ends[event.launch] = (None, KILLED)
             elif isinstance(event, Released) and not _still_there(places.get(event.launch)):
                 ends[event.launch] = (
                     entry.at,

@@ -44,18 +44,22 @@ class Measured:
     update: int
 
 
-def sizing_of(store: ObjectStore, plan: Plan, *, book: Book | None, run: str = "main") -> Sizing:
+def sizing_of(
+    store: ObjectStore, plan: Plan, *, book: Book | None, run: str = "main", ceiling: int | None = None
+) -> Sizing:
     """What a run of this plan costs to size, for the whole of it: what it has spent is for the ledger to say.
+
+    `ceiling` is one that is only thought of; otherwise it is the ledger's, or the plan's.
 
     Raises:
         BudgetError: the ceiling does not even pay for set-up and drain.
         CorruptError: the run's log or rows are damaged.
         StoreUnavailableError: the store did not answer.
     """
-    return sized(plan, measure(store, plan.name, run), book)
+    return sized(plan, measure(store, plan.name, run), book, ceiling=ceiling)
 
 
-def sized(plan: Plan, found: Measured | None, book: Book | None) -> Sizing:
+def sized(plan: Plan, found: Measured | None, book: Book | None, *, ceiling: int | None = None) -> Sizing:
     """What a run of this plan costs to size, given what was measured of it, if anything was.
 
     Raises:
@@ -73,7 +77,8 @@ def sized(plan: Plan, found: Measured | None, book: Book | None) -> Sizing:
         window_ms = int(run_plan.loss_window_min * 60_000)
     rate, source = rate_of(plan, book)
     known = None if book is None else book.allocations.get(plan.name)
-    ceiling = ceiling_of(plan) if known is None else known.ceiling
+    if ceiling is None:
+        ceiling = ceiling_of(plan) if known is None else known.ceiling
     sizing = Sizing(
         accelerators=accelerators_of(plan),
         rate=rate,

@@ -268,7 +268,10 @@ def _answers(port: int) -> bool:
 
 @contextmanager
 def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
-    """Let `ray.init` keep 127.0.0.1 and take our ports, for neither of which it has arguments.
+    """Let `ray.init` keep 127.0.0.1, take our ports, and start each process in a group of its own.
+
+    It has arguments for none of that. A signal to the launch's process group (a service manager's, or `timeout`'s) asks
+    for a commit and an end; it must not end Ray under the run that is committing.
 
     Raises:
         InsecureClusterError: this Ray would bind other addresses; refused before it opens a socket.
@@ -286,8 +289,13 @@ def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
         # Short and without a time: the paths of Ray's sockets have to fit into 107 bytes.
         session_name=f"session_{place.session}",
     )
+    own_group = functools.partial(services.ConsolePopen, process_group=0)
     # `launch_environment` does the first for Ray's processes; this one may have imported ray before.
-    with _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False), _replaced(parameter, "RayParams", params):
+    with (
+        _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False),
+        _replaced(parameter, "RayParams", params),
+        _replaced(services, "ConsolePopen", own_group),
+    ):
         if services.resolve_ip_for_localhost(LOOPBACK) != LOOPBACK:
             raise InsecureClusterError(
                 f"Ray {ray.__version__} would listen beyond this machine",
