@@ -187,7 +187,7 @@ def replan(
 
 def _short(allocation: Allocation, sizing: Sizing | None) -> str | None:
     """Why another attempt would still not be paid for; None if it would."""
-    from raykit.budget.admit import worst_of
+    from raykit.budget.amounts import worst_of
     from raykit.budget.lines import TRAIN, next_attempt
     from raykit.errors import BudgetError
 

@@ -193,7 +193,8 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
     refusal = _would_refuse(site, replace(acts, pauses=others), approved)
     if refusal is not None and found.pause.cause not in ("ceiling", "replan"):
         raise refusal
-    cleared = require_cleared(found, repair=repair, needs_replan=refusal and refusal.message)
+    short = None if refusal is None else refusal.message
+    cleared = require_cleared(found, repair=repair, needs_replan=short)
     resume(site.store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
     typer.echo(f"  the pause is over ({found.words}): {cleared}", err=True)
 

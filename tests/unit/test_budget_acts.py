@@ -190,7 +190,7 @@ def test_an_approval_covers_at_most_what_is_asked(account: Account) -> None:
         return lambda book: acts.approve_plan(book, "a", covers=covers, **given)
 
     found = refused(account, ApprovalError, approve(amount(1234)), "asks for 10.00, not 1,234.00")
-    assert found.remedy == "raykit budget replan a --ceiling 1234.00 first"
+    assert found.remedy == "raykit budget replan a --ceiling 1234.00 --reason ... --by NAME"
     assert account.ask(approve(amount(10))) == (), "it covers that already"
     assert refused(account, InvalidInput, approve(-1)).field == "covers"
     assert refused(account, InvalidInput, approve(1, person="")).field == "person"

@@ -266,7 +266,7 @@ def test_a_defect_is_repaired_first() -> None:
 def test_money_is_moved_first(cause: Cause) -> None:
     with pytest.raises(ReplanError, match=r"why; the ceiling is 5\.00") as refused:
         require_cleared(found(cause), repair="something", needs_replan="the ceiling is 5.00")
-    assert refused.value.remedy == "raykit budget replan digits"
+    assert refused.value.remedy == "raykit budget replan digits --reason ... --by NAME"
     assert require_cleared(found(cause), repair=None, needs_replan=None) == "the ledger allows it now"
 
 

@@ -358,7 +358,7 @@ def test_a_rise_beyond_the_margin_needs_a_replan(desk: Desk) -> None:
     rate(desk, 2.21)
     with pytest.raises(ReplanError) as refused:
         check(site)
-    assert refused.value.remedy == "raykit budget replan tiny"
+    assert refused.value.remedy == "raykit budget replan tiny --reason ... --by NAME"
     assert (
         main(["budget", "replan", "tiny", "--by", ADA, "--reason", "dearer", "--root", str(desk.root)]) == 0
     )
