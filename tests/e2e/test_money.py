@@ -127,6 +127,7 @@ def boundary(store: Store) -> None:
     assert state.ended.update == state.committed == state.recorded()
 
 
+@pytest.mark.slow  # its parts are in test_budget_actor.py and tests/crash/test_hold.py
 def test_the_budget_actor_dies_stops_and_comes_back(tmp_path: Path, undisturbed) -> None:
     """Killed: a lost worker still gets its reservation. Stopped: training holds, and goes on when it is back."""
     store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=1.0, ceiling=4.0)
@@ -152,6 +153,7 @@ def test_the_budget_actor_dies_stops_and_comes_back(tmp_path: Path, undisturbed)
     assert book.reserved == 0 and 0 < book.charged < 4_000_000
 
 
+@pytest.mark.slow
 def test_a_budget_that_stays_away_ends_the_run(tmp_path: Path) -> None:
     store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=1.0, ceiling=4.0, hold_s="3.0")
     launch = raykit("launch", str(plan), root=store.root, environment=VERY_SLOW)
