@@ -87,6 +87,10 @@ class Launching:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def signal_group(self, number: int) -> None:
+        """As a service manager does, or `timeout`: to the launch and all that is in its process group."""
+        os.killpg(self.process.pid, number)
+
     def descendant(self, name: str) -> int:
         """The pid of the process below this one whose command line names `name`."""
         deadline = time.monotonic() + DEADLINE_S
@@ -113,6 +117,7 @@ def raykit(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
     )
 

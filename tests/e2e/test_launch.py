@@ -70,7 +70,7 @@ def test_a_day_in_the_life_of_a_run(tmp_path: Path, undisturbed) -> None:
     first.end()
     second = raykit("launch", plan, root=store.root, environment=SLOW)
     store.wait("a second attempt", lambda s: len(s.attempts) == 2 and s.rows >= 40, second.process)
-    second.signal(signal.SIGTERM)
+    second.signal_group(signal.SIGTERM)
     code, out, err = second.end()
     assert code == 4, (out, err)
     assert "resume from update" in err
