@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NONE = "-"
 KEPT = {"confirmation": "kept: one run to confirm", "recovery": "kept: what goes wrong"}
-SETTLE = 'raykit budget settle {lease} --cost AMOUNT --how "..."'
+SETTLE = 'raykit budget settle {lease} --cost AMOUNT --how "..." --by NAME'
 
 
 def typed(amount: int) -> str:

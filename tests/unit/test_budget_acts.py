@@ -201,6 +201,16 @@ def test_an_approval_covers_at_most_what_is_asked(account: Account) -> None:
     assert account.book.figure == amount(10), "the account's figure is not lowered by an approval of one plan"
 
 
+def test_a_stated_figure_of_the_account_is_not_raised_by_an_approval_of_a_plan(account: Account) -> None:
+    """covers APPR-15: no approval is implied by another one."""
+    account.ask(lambda book: acts.approve_account(book, covers=amount(3), person=ADA))
+    projection = digest("p")
+    account.ask(
+        lambda book: acts.approve_plan(book, "a", covers=amount(9), projection=projection, person="intern")
+    )
+    assert account.book.figure == amount(3)
+
+
 def test_an_approval_of_the_account_is_at_most_what_is_planned(account: Account) -> None:
     def approve(covers: int) -> Callable[[Book], Approved | None]:
         return lambda book: acts.approve_account(book, covers=covers, person=ADA)

@@ -20,6 +20,7 @@ from raykit.cli.main import main
 from raykit.records import Held, Settled, Terms
 from raykit.store.ledger import Ledger
 from raykit.store.local import LocalStore
+from raykit.store.place import this_place
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def test_show_names_what_is_unknown_with_its_command(raykit: Raykit, maker: Paid
     text = raykit("budget", "show", "refresh").out
     assert "  unknown    1 outcome\n" in text
     assert "  refresh-launch-2-1 of refresh: its end is not known; $50.23 stays charged" in text
-    assert '  -> raykit budget settle refresh-launch-2-1 --cost AMOUNT --how "..."\n' in text
+    assert '  -> raykit budget settle refresh-launch-2-1 --cost AMOUNT --how "..." --by NAME\n' in text
 
 
 def test_show_of_held_machines(raykit: Raykit, maker: PaidByNode) -> None:
@@ -455,3 +456,29 @@ def test_an_experiment_that_was_never_launched_has_nothing_to_move(raykit: Rayki
         assert called.code == 2, command
         assert "free has no budget" in called.err
         assert "refresh" in called.err, "it says what has one"
+
+
+def test_a_lease_that_is_worked_under_is_not_settled_by_hand(raykit: Raykit, tmp_path: Path) -> None:
+    """covers BUD-03: its launch is alive, and knows better what it costs."""
+    working = PaidByNode(
+        LocalStore(tmp_path), experiment="refresh", updates=1430, at=time.time() - 60, place=this_place()
+    )
+    working.freeze()
+    working.approve()
+    working.launch()
+    working.begin()
+    before = book(working).charged
+    (lease,) = book(working).leases
+    called = raykit("budget", "settle", lease, "--cost", "0.01", "--how", "I say so", *BY)
+    assert called.code == 3
+    assert "is worked under" in called.err
+    assert book(working).charged == before
+
+
+def test_a_replan_that_pays_for_no_work_does_not_say_go_on(raykit: Raykit, maker: PaidByNode) -> None:
+    called = raykit(
+        "budget", "replan", "refresh", "--move", "train:recovery=250", "--reason", "less", *BY, "--yes"
+    )
+    assert called.code == 0
+    assert "not enough" in called.out
+    assert "Continue" not in called.out
