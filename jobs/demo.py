@@ -44,9 +44,7 @@ def main() -> int:
         print(f"\n[{number}/{len(acts)}] {what}\n$ raykit {shlex.join(command)}", flush=True)
         code = raykit(command, root)
         if code == PAUSED:
-            print(
-                f"\nPaused, as a plan with such a ceiling should be. To see why, and to go on:{_going_on(root)}"
-            )
+            print(f"\nPaused. To see why, and to go on:{_going_on(root, priced=options.rate is not None)}")
         if code:
             return code
     print(
@@ -71,12 +69,21 @@ def priced(root: Path, rate: float, ceiling: float | None) -> Path:
     return plan
 
 
-def _going_on(root: Path) -> str:
-    commands = (
-        ["budget", "show", NAME],
-        ["budget", "replan", NAME, "--ceiling", "4", "--by", "you", "--reason", "it costs more than guessed"],
-        ["resume", NAME],
-    )
+def _going_on(root: Path, *, priced: bool) -> str:
+    """The commands for a ceiling that was too low, or for a pause that somebody asked for."""
+    replan = [
+        "budget",
+        "replan",
+        NAME,
+        "--ceiling",
+        "4",
+        "--by",
+        "you",
+        "--reason",
+        "it costs more than guessed",
+    ]
+    money = [["budget", "show", NAME], replan] if priced else [["status"]]
+    commands = [*money, ["resume", NAME]]
     return "".join(f"\n  raykit {shlex.join([*command, '--root', str(root)])}" for command in commands)
 
 
