@@ -20,9 +20,11 @@ from raykit.cli.options import (
     Reason,
     Root,
     Scripted,
+    again,
     amount_of,
     at_root,
     is_scripted,
+    open_root,
     person_of,
     words,
 )
@@ -30,19 +32,12 @@ from raykit.errors import HeldError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
     from raykit.budget.book import Allocation, Book, Lease
-    from raykit.read import Root as ReadRoot
     from raykit.records import Record
     from raykit.store.base import ObjectStore
     from raykit.store.ledger import Ledger
 
 Account = Annotated[str | None, typer.Option("--account", metavar="ACCOUNT", help="In this account only.")]
 POOLS = ("train", "qc", "generate", "search")
-
-
-def _open(root: str) -> ReadRoot:
-    import raykit
-
-    return raykit.open(root)
 
 
 # --- settle, charge -----------------------------------------------------------------------------------------
@@ -74,7 +69,7 @@ def settle(
         raise InvalidInput("what did it cost?", field="--cost", rule="an amount; 0 if it cost nothing")
     amount = amount_of(cost, "--cost")
     known = words(how, field="--how", what="how is that known?", remedy='--how "invoice 2026-10"')
-    store = _open(root).store
+    store = open_root(root).store
     ledger = _holding(store, lease, account, by=person)
     _require_ended(store, ledger.book.leases[lease])
     written = ledger.decide(
@@ -181,7 +176,7 @@ def charge(
     person = person_of(by)
     cost = amount_of(amount, "AMOUNT")
     known = words(how, field="--how", what="how is that known?", remedy='--how "storage, October"')
-    store = _open(root).store
+    store = open_root(root).store
     ledger, _ = experiment_ledger(store, name, by=person)
     written = ledger.decide(_charge(store, name, line, cost, known, person), at=time.time())
     if as_json:
@@ -259,7 +254,7 @@ def rate(
         on=_date(on),
         person=person,
     )
-    store = _open(root).store
+    store = open_root(root).store
     ledger = _of_account_or_name(store, account, name, by=person)
     if ledger.book.unit != "usd":
         raise InvalidInput(
@@ -360,7 +355,7 @@ def part(
 
     person = person_of(by)
     why = words(reason, field="--reason", what="parting related work from its account needs a reason")
-    store = _open(root).store
+    store = open_root(root).store
     if source == target:
         raise InvalidInput(f"{source} is one account", field="--to", value=target, rule="another account")
     ledger = ledger_of(store, source, by=person, field="--from")
@@ -383,7 +378,7 @@ def part(
     if as_json:
         output.print_json({"experiment": name, "from": source, "to": target, "new": bool(written)})
     else:
-        print(f"  {name} may have account {target}, parted from {source} by {person}{_again(bool(written))}")
+        print(f"  {name} may have account {target}, parted from {source} by {person}{again(bool(written))}")
 
 
 def free(
@@ -406,7 +401,7 @@ def free(
 
     person = person_of(by)
     known = words(how, field="--how", what="how is that known?", remedy='--how "terminated at 15:40"')
-    store = _open(root).store
+    store = open_root(root).store
     ledger, _ = experiment_ledger(store, name, by=person)
     now = time.time()
 
@@ -433,7 +428,3 @@ def free(
     if not freed:
         print(f"  nothing of {name} is held")
     _tell_overrun(ledger, name, root)
-
-
-def _again(new: bool) -> str:
-    return "" if new else " already"

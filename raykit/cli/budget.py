@@ -23,6 +23,7 @@ from raykit.cli.options import (
     amount_of,
     at_root,
     is_scripted,
+    open_root,
     person_of,
     words,
 )
@@ -38,12 +39,6 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The experiment.")]
 MOVE = re.compile(r"(?P<source>[^:=]+):(?P<target>[^:=]+)=(?P<amount>[^:=]+)")
-
-
-def _open(root: str) -> ReadRoot:
-    import raykit
-
-    return raykit.open(root)
 
 
 # --- show ---------------------------------------------------------------------------------------------------
@@ -67,7 +62,7 @@ def show(
     """
     from raykit.store.accounts import account_of
 
-    found = _open(root)
+    found = open_root(root)
     if name is None:
         _show_all(found, root, as_json=as_json)
     elif account_of(found.store, name) is None and name in account_names(found.store):
@@ -142,7 +137,7 @@ def replan(
     from raykit.budget.lines import proposal
 
     person = person_of(by)
-    store = _open(root).store
+    store = open_root(root).store
     ledger, seen = experiment_ledger(store, name, by=person)
     seen = seen.copy()
     moves = [_move(text) for text in move or ()]

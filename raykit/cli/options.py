@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raykit.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from raykit.read import Root as ReadRoot
 
 DEFAULT_ROOT = "./store"
 MAX_WORDS = 2000
@@ -32,6 +35,22 @@ How = Annotated[str | None, typer.Option("--how", metavar="TEXT", help="How that
 def at_root(root: str) -> str:
     """` --root ROOT` where a command that is printed needs it; nothing where it is what is meant anyway."""
     return "" if root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT")) else f" --root {shlex.quote(root)}"
+
+
+def open_root(root: str) -> ReadRoot:
+    """The store that `--root` names, for reading.
+
+    Raises:
+        UnusableRootError: it is neither a path nor an S3 URL.
+    """
+    import raykit
+
+    return raykit.open(root)
+
+
+def again(new: bool) -> str:
+    """` already`, where an act that was said before changed nothing."""
+    return "" if new else " already"
 
 
 UNNAMED = "somebody"

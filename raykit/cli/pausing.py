@@ -12,7 +12,7 @@ import typer
 
 from raykit.cli import money as show_money
 from raykit.cli import output
-from raykit.cli.options import DEFAULT_ROOT, By, Json, Reason, Root, at_root, person_of, words
+from raykit.cli.options import DEFAULT_ROOT, By, Json, Reason, Root, at_root, open_root, person_of, words
 from raykit.errors import DeadlineError, NotFoundError
 
 if TYPE_CHECKING:
@@ -29,12 +29,6 @@ HELD_S = 2.0
 """How long after that it may take to say that machines stay billed."""
 SHORTEST_DIGEST = 8
 """Of a contract's digest, so much is enough if it names only one."""
-
-
-def _open(root: str) -> ReadRoot:
-    import raykit
-
-    return raykit.open(root)
 
 
 def pause(
@@ -66,7 +60,7 @@ def pause(
     from raykit.store import people
 
     person = person_of(by, needed=False)
-    found = _open(root)
+    found = open_root(root)
     whom = known_scope(found, scope)
     why = words(reason, field="--reason", what="a pause needs a reason: whoever finds it will ask")
     # Looked at before: a run may reach its boundary before anyone can look after it was asked.

@@ -19,8 +19,10 @@ from raykit.cli.options import (
     Reason,
     Root,
     Scripted,
+    again,
     at_root,
     is_scripted,
+    open_root,
     person_of,
     words,
 )
@@ -38,12 +40,6 @@ COVERS = "its decision, base and start, data, training, metric, thresholds, stop
 COVERS_NOT = (
     "a restart from scratch, a sealed set, a promotion, a release, the deletion of anything, or another plan"
 )
-
-
-def _open(root: str) -> ReadRoot:
-    import raykit
-
-    return raykit.open(root)
 
 
 # --- cancel -------------------------------------------------------------------------------------------------
@@ -71,7 +67,7 @@ def cancel(
     from raykit.store.people import read_acts
 
     person = person_of(by)
-    found = _open(root)
+    found = open_root(root)
     experiment = known_scope(found, f"experiment:{name.removeprefix('experiment:')}").removeprefix(
         "experiment:"
     )
@@ -166,7 +162,7 @@ def approve_plan(
     person = person_of(by)
     covers = _amount(amount)
     why = None if reason is None else words(reason, field="--reason", what="an empty reason")
-    store = _open(root).store
+    store = open_root(root).store
     name, digest_of = _planned(store, target, root)
     ledger, _ = experiment_ledger(store, name, by=person)
     by_script = is_scripted(scripted)
@@ -201,7 +197,7 @@ def approve_plan(
     output.print_lines(
         iter(
             [
-                f"  approved{_again(bool(written))} by {person}{script} for account {ledger.account}",
+                f"  approved{again(bool(written))} by {person}{script} for account {ledger.account}",
                 f"  covers   {name} {show_money.upto(covers, ledger.book.unit)}: {COVERS}",
                 f"  not      {COVERS_NOT}",
                 f"  continue raykit resume {target}{at_root(root)}",
@@ -240,10 +236,6 @@ def _amount(text: str) -> int:
     return covers
 
 
-def _again(new: bool) -> str:
-    return "" if new else " already"
-
-
 def approve_account(
     account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="The account.")],
     amount: Amount,
@@ -268,7 +260,7 @@ def approve_account(
     person = person_of(by)
     covers = _amount(amount)
     why = None if reason is None else words(reason, field="--reason", what="an empty reason")
-    ledger = ledger_of(_open(root).store, account, by=person)
+    ledger = ledger_of(open_root(root).store, account, by=person)
     by_script = is_scripted(scripted)
     written = ledger.decide(
         lambda book: approve(book, covers=covers, person=person, reason=why, scripted=by_script),
@@ -290,7 +282,7 @@ def approve_account(
     output.print_lines(
         iter(
             [
-                f"  approved{_again(bool(written))} by {person}{script}",
+                f"  approved{again(bool(written))} by {person}{script}",
                 f"  covers   account {account} {show_money.upto(covers, ledger.book.unit)}, over all its experiments",
                 "  not      any plan of it: each needs its own approval",
             ]
@@ -322,7 +314,7 @@ def approve_restart(
 
     person = person_of(by)
     why = words(reason, field="--reason", what="a restart throws trained updates away: say why that is right")
-    store = _open(root).store
+    store = open_root(root).store
     plan = _plan(store, target)
     event = RestartApproved(
         projection=projection(plan, ceiling=_ceiling(store, plan)),
@@ -339,7 +331,7 @@ def approve_restart(
     output.print_lines(
         iter(
             [
-                f"  approved{_again(said.new)} by {person}{script}: {why}",
+                f"  approved{again(said.new)} by {person}{script}: {why}",
                 f"  covers   {event.covers}; checkpoints that are there stay where they are",
                 "  not      any money (that is an approval of the plan), a sealed set, a promotion, or a changed plan",
                 f"  continue raykit launch {target if _is_file(target) else 'PLAN'}{at_root(root)}",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from raykit.cli import look, output
-from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root
+from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
@@ -30,12 +30,6 @@ SeriesName = Literal["train", "development", "monitor"]
 FOLLOW_S = 1.0
 OVERLAP = 400
 """Characters by which a log that has lost its beginning is found again."""
-
-
-def _open(root: str) -> ReadRoot:
-    import raykit
-
-    return raykit.open(root)
 
 
 def _print(lines: Iterator[str]) -> None:
@@ -61,7 +55,7 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     """
     from raykit.store.people import read_scope
 
-    found = _open(root)
+    found = open_root(root)
     views, now = found.runs(), time.time()
     wide = read_scope(found.store, "all").pauses
     if as_json:
@@ -97,7 +91,7 @@ def ls(
     """
     from raykit.store import layout
 
-    store = _open(root).store
+    store = open_root(root).store
     if name is not None:
         experiment, slash, run = name.partition("/")
         prefix = layout.run(experiment, run) if slash else layout.experiment(experiment)
@@ -146,7 +140,7 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         CorruptError: its log cannot be read.
         StoreUnavailableError: the store did not answer.
     """
-    found = _open(root)
+    found = open_root(root)
     view = found.run(run)
     if as_json:
         output.print_json(view.plain())
@@ -178,7 +172,7 @@ def logs(
 
     if as_json and follow:
         raise InvalidInput("a log that is followed is not one JSON document", field="--json", value="-f")
-    found = _open(root)
+    found = open_root(root)
     experiment, name = found.resolve(run)
     kept = _kept_logs(found, experiment, name)
     number = attempt if attempt is not None else max((a for a, _ in kept), default=0)
@@ -266,7 +260,7 @@ def history(
         CorruptError: a row is missing, changed, or there twice.
         StoreUnavailableError: the store did not answer.
     """
-    table = _open(root).history(run, series)
+    table = open_root(root).history(run, series)
     if as_json:
         for row in table.rows() if last is None else table.tail(last):
             sys.stdout.write(row.to_bytes().decode() + "\n")
@@ -303,7 +297,7 @@ def checkpoints_list(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False)
         CorruptError: the log or the development history cannot be read.
         StoreUnavailableError: the store did not answer.
     """
-    found = _open(root)
+    found = open_root(root)
     view = found.run(run)
     selected, scores = found.selected(view), _scores(found, view)
     if as_json:
@@ -341,7 +335,7 @@ def checkpoints_verify(
     """
     from raykit.store.commit import verify
 
-    found = _open(root)
+    found = open_root(root)
     view = found.run(run)
     commits = [item.commit for item in view.commits if update is None or item.commit.update == update]
     if not commits:
@@ -393,7 +387,7 @@ def check(
     from raykit.store.check import check as check_store
 
     with _progress("check", quiet=as_json) as tell:
-        found = _open(where or root)
+        found = open_root(where or root)
         if not found.experiments():
             raise NotFoundError(
                 f"there is no experiment in {found.store.url}",

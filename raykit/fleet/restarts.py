@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from raykit.budget.admit import bound
 from raykit.budget.amounts import shown
 from raykit.budget.book import AUTONOMOUS, Book
 from raykit.budget.lines import expected_cost
-from raykit.budget.worst import worst_case
+from raykit.budget.worst import Sizing, worst_case
 from raykit.data.members import Membership, compare
 from raykit.data.members import load as load_members
 from raykit.errors import CorruptError, NotFoundError
 from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import projection_of
 from raykit.plan import Plan, contract, decision_digest, differences
-from raykit.read.sizing import expected_wall_ms, measure, unit_of
-from raykit.read.sizing import sizing_of as read_sizing
+from raykit.read.sizing import expected_wall_ms, measure, sizing_of, unit_of
 from raykit.restart import Earlier, Restart, require_approved
 from raykit.store.commit import newest_good
 from raykit.store.log import RunLog
@@ -47,14 +45,15 @@ def restarts(site: Site, ready: Prepared, book: Book) -> Iterator[Restart]:
         StoreUnavailableError: the store did not answer.
     """
     wanted = decision_digest(site.plan)
-    if worst_case(read_sizing(site.store, site.plan, book=book)) == 0:
+    sizing = sizing_of(site.store, site.plan, book=book)
+    if worst_case(sizing) == 0:
         return  # nothing is paid for: nothing that was paid for is repeated
     for allocation in book.allocations.values():
         if allocation.experiment == site.name or allocation.planned.decision != wanted:
             continue
         found = _earlier(site, allocation.experiment)
         if found is not None:
-            yield _restart(site, ready, book, *found)
+            yield _restart(site, ready, book, sizing, *found)
 
 
 def _earlier(site: Site, experiment: str) -> tuple[Earlier, Plan, Membership] | None:
@@ -87,12 +86,17 @@ def _earlier(site: Site, experiment: str) -> tuple[Earlier, Plan, Membership] | 
 
 
 def _restart(
-    site: Site, ready: Prepared, book: Book, earlier: Earlier, plan: Plan, members: Membership
+    site: Site,
+    ready: Prepared,
+    book: Book,
+    sizing: Sizing,
+    earlier: Earlier,
+    plan: Plan,
+    members: Membership,
 ) -> Restart:
     difference = compare(members, ready.source)
     counts = {} if difference is None else difference.counts
     changed = differences(contract(plan), contract(site.plan))
-    sizing = read_sizing(site.store, site.plan, book=book)
     wall_ms = expected_wall_ms(site.plan, measure(site.store, earlier.experiment))
     unit = unit_of(site.plan)
     cost = expected_cost(sizing, sizing.wall_ms if wall_ms is None else wall_ms)
@@ -110,13 +114,12 @@ def _restart(
         if wall_ms is None
         else f"{wall_ms / 3_600_000:.2f} h expected",
         cost=f"{shown(cost, unit)} expected, {shown(worst_case(sizing), unit)} at worst",
-        below_autonomous=_below_autonomous(site, book, worst_case(sizing)),
+        below_autonomous=_below_autonomous(book, worst_case(sizing)),
         preserved=True,  # it verified a moment ago, and nothing that this plan writes has one of its keys
     )
 
 
-def _below_autonomous(site: Site, book: Book, worst: int) -> bool:
+def _below_autonomous(book: Book, worst: int) -> bool:
     """Whether all that this account has come to, and this plan at worst, needs no approval of money either."""
-    limit = bound(book, site.name, None)
     total = book.charged + book.idle_cost(time.time()) + worst
-    return book.unit == "usd" and limit.amount <= AUTONOMOUS and total < AUTONOMOUS
+    return book.unit == "usd" and total < AUTONOMOUS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from raykit.budget import acts as money
 from raykit.budget.admit import settle_at_most
-from raykit.budget.amounts import shown
+from raykit.budget.amounts import plain, shown
 from raykit.budget.book import Allocation, Book, Lease
 from raykit.budget.lines import TRAIN, expected_cost, plan_lines
 from raykit.budget.worst import Sizing, at_rate
@@ -26,6 +26,7 @@ from raykit.read.sizing import (
     fixed_of,
     measure,
     scratch_of,
+    sized,
     sizing_of,
     unit_of,
 )
@@ -92,11 +93,7 @@ def draft_of(site: Site, ready: Prepared, log: RunLog) -> Book:
     draft = ledger.book.draft()
     if draft.opened is None:
         draft.apply(AccountOpened(account=account, unit=unit_of(site.plan), why="preview"), now)
-    for event in [
-        *_ends_of_dead(draft, site, log, now),
-        *_planned(site, ready, draft),
-        *_frees(draft, site, now),
-    ]:
+    for event in _at_a_start(draft, site, ready, log, now):
         draft.apply(event, now)
     return draft
 
@@ -158,7 +155,7 @@ def _require_same_ceiling(site: Site, book: Book) -> None:
         field="budget",
         value=shown(ceiling, unit),
         rule=shown(known.ceiling, unit),
-        remedy=f"raykit budget replan {site.name} --ceiling {shown(ceiling).replace(',', '')} --reason ... --by NAME",
+        remedy=f"raykit budget replan {site.name} --ceiling {plain(ceiling)} --reason ... --by NAME",
     )
 
 
@@ -177,11 +174,7 @@ def open_spending(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> Spend
     ledger = join_account(
         site.store, identity_of(site, ready), _named(site), unit=unit_of(site.plan), by="launch", at=now
     )
-
-    def settle_and_plan(book: Book) -> list[Record]:
-        return [*_ends_of_dead(book, site, log, now), *_planned(site, ready, book), *_frees(book, site, now)]
-
-    ledger.decide(settle_and_plan, at=now)
+    ledger.decide(lambda book: _at_a_start(book, site, ready, log, now), at=now)
     return Spending(ledger=ledger, attempts=attempts_of(site, log, acts, ledger.book))
 
 
@@ -233,6 +226,11 @@ def _approval(site: Site, book: Book, approved: Approving) -> Record | None:
 # --- what is written at a start -----------------------------------------------------------------------------
 
 
+def _at_a_start(book: Book, site: Site, ready: Prepared, log: RunLog, now: float) -> list[Record]:
+    """What a launch writes before it asks for anything."""
+    return [*_ends_of_dead(book, site, log, now), *_planned(site, ready, book), *_frees(book, site, now)]
+
+
 def _named(site: Site) -> str | None:
     return None if site.plan.budget is None else site.plan.budget.account
 
@@ -242,8 +240,8 @@ def _planned(site: Site, ready: Prepared, book: Book) -> list[Planned]:
     if site.name in book.allocations:
         return []
     plan, ceiling = site.plan, ceiling_of(site.plan)
-    sizing = sizing_of(site.store, plan, book=book)
-    wall_ms = expected_wall_ms(plan, measure(site.store, plan.name))
+    found = measure(site.store, plan.name)
+    sizing, wall_ms = sized(plan, found, book), expected_wall_ms(plan, found)
     planned = Planned(
         experiment=site.name,
         plan=ready.lock_sha256,

@@ -30,9 +30,8 @@ from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Approving
-from raykit.ids import digest_of
 from raykit.pauses import InForce, in_force, scopes_of
-from raykit.plan import Plan, contract
+from raykit.plan import Plan
 from raykit.records import AttemptEnded, Beat, EndReason, Record, Released, RunEntry, StopRequested
 from raykit.store.log import RunLog
 from raykit.store.people import People, pause
@@ -246,8 +245,7 @@ class _Launch:
     def _heed_people(self) -> InForce | None:
         """The pause in force, if there is one; what is said once stays said for this launch."""
         acts = self._people.refresh()
-        plan = self._site.plan
-        found = in_force(acts, scopes_of(self._site.name, "train", digest_of(contract(plan))))
+        found = in_force(acts, scopes_of(self._site.name, "train", self._task.contract))
         words = None if found is None else found.words
         if acts.cancelled is not None:
             words = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
