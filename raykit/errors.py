@@ -12,6 +12,7 @@ fixes the exit code of the command line:
       Refused                   3  satisfy the gate, or ask a person
         GateError                    a necessary check has failed
         ApprovalError                a person has to approve this first
+        ReviewError                  the plan needs revision: items of its review have failed
         ExactnessError               the resume would be less exact than the plan needs
         HeldError                    another launch holds this run
         ReplanError                  money has to be moved, by a person, before more is spent
@@ -196,6 +197,42 @@ def _rebuild_approval(
     remedy: str | None,
 ) -> ApprovalError:
     return ApprovalError(message, facts=facts, field=field, value=value, rule=rule, remedy=remedy)
+
+
+class ReviewError(Refused):
+    """The plan needs revision; `findings` are the items of its review that have failed, each with its remedy."""
+
+    kind = "review"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        findings: tuple[PlanError, ...] = (),
+        field: str | None = None,
+        value: object = None,
+        rule: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, field=field, value=value, rule=rule, remedy=remedy)
+        self.findings = findings
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (
+            _rebuild_review,
+            (self.message, self.findings, self.field, self.value, self.rule, self.remedy),
+        )
+
+
+def _rebuild_review(
+    message: str,
+    findings: tuple[PlanError, ...],
+    field: str | None,
+    value: object,
+    rule: str | None,
+    remedy: str | None,
+) -> ReviewError:
+    return ReviewError(message, findings=findings, field=field, value=value, rule=rule, remedy=remedy)
 
 
 class ExactnessError(Refused):

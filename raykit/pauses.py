@@ -17,16 +17,23 @@ from raykit.errors import CancelledError, FleetPaused, InvalidInput, ReplanError
 from raykit.records import (
     Amended,
     Cancelled,
+    Concluded,
     ExperimentEntry,
     ExperimentEvent,
     FleetEntry,
     Locked,
+    Measured,
+    Noted,
+    Observed,
     Paused,
     Repaired,
     RestartApproved,
     Resumed,
+    RowsCounted,
     Scope,
 )
+
+Learned = Observed | Concluded | Noted | Measured | RowsCounted
 
 Role = Literal["train", "qc", "generate", "search"]
 
@@ -64,6 +71,8 @@ class Acts:
     restarts: tuple[RestartApproved, ...] = ()
     locked: tuple[Locked, ...] = ()
     amended: tuple[Amended, ...] = ()
+    learned: tuple[Learned, ...] = ()
+    """What was observed, concluded, noted, measured and counted, in the order in which it was said."""
 
 
 def fold_acts(entries: Iterable[ExperimentEntry | FleetEntry], onto: Acts | None = None) -> Acts:
@@ -93,6 +102,8 @@ def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
             return replace(acts, locked=(*acts.locked, event))
         case Amended():
             return replace(acts, amended=(*acts.amended, event))
+        case Observed() | Concluded() | Noted() | Measured() | RowsCounted():
+            return replace(acts, learned=(*acts.learned, event))
 
 
 _SCOPE: TypeAdapter[str] = TypeAdapter(Scope)
@@ -170,6 +181,14 @@ def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | N
                     remedy=f'raykit resume {_target(found)} --repair "what you changed"',
                 )
             return f"repaired: {repair}"
+        case "premise":
+            if repair is None:
+                raise FleetPaused(
+                    f"{found.words}; nobody has decided anew",
+                    rule="a mistaken premise, new costs or a poor trade-off go to a person before more is spent",
+                    remedy=f'raykit resume {_target(found)} --repair "what was decided, and why" --by NAME',
+                )
+            return f"decided anew: {repair}"
         case "ceiling" | "replan":
             if needs_replan is not None:
                 raise ReplanError(

@@ -16,7 +16,7 @@ from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import projection_of
 from raykit.plan import Plan, contract, decision_digest, differences
 from raykit.read.sizing import expected_wall_ms, measure, sizing_of, unit_of
-from raykit.restart import Earlier, Restart, require_approved
+from raykit.review.restart import Earlier, Restart, require_approved
 from raykit.store.commit import newest_good
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts

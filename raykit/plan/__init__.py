@@ -7,10 +7,13 @@ no clock, no store, no recipe.
 
 from __future__ import annotations
 
+from raykit.plan.deciding import OTHERWISE, STARTS, Comparison, Diagnosis, DiagnosticTest, Start
+from raykit.plan.judged import Judged, LockedBase, Looked, Option, RowChange, RunSeen, Stage
 from raykit.plan.load import MAX_BYTES, load_plan, located
 from raykit.plan.lock import (
     GATES,
     Lock,
+    consequential,
     contract,
     decision_digest,
     differences,
@@ -20,17 +23,34 @@ from raykit.plan.lock import (
     recorded,
     require_supported,
 )
-from raykit.plan.model import Plan, Run, Stopping
+from raykit.plan.model import Plan, Run, Shared, Stopping
+from raykit.plan.shared import ReadShared
 from raykit.plan.tables import Selection
 
 __all__ = [
     "GATES",
     "MAX_BYTES",
+    "OTHERWISE",
+    "STARTS",
+    "Comparison",
+    "Diagnosis",
+    "DiagnosticTest",
+    "Judged",
     "Lock",
+    "LockedBase",
+    "Looked",
+    "Option",
     "Plan",
+    "ReadShared",
+    "RowChange",
     "Run",
+    "RunSeen",
     "Selection",
+    "Shared",
+    "Stage",
+    "Start",
     "Stopping",
+    "consequential",
     "contract",
     "decision_digest",
     "differences",

@@ -19,6 +19,7 @@ from raykit.plan import lines as toml_lines
 from raykit.plan.credentials import looks_secret, names_secret
 from raykit.plan.model import Plan
 from raykit.plan.rules import Finding, Loc, Valid, broken
+from raykit.plan.shared import ReadShared, Taken, take
 from raykit.plan.tables import NOT_A_ROLE, Table
 
 MAX_BYTES = 1_000_000
@@ -50,8 +51,8 @@ _OTHER_NAMES = {
 """What people call a key elsewhere, or its name without the unit."""
 
 
-def load_plan(data: bytes, *, where: str) -> Plan:
-    """Read a plan; `where` names it in errors.
+def load_plan(data: bytes, *, where: str, shared: ReadShared | None = None) -> Plan:
+    """Read a plan; `where` names it in errors, and `shared` reads the file that its tables are `from`.
 
     Rules across keys are judged where the tables that they read are valid by themselves.
 
@@ -60,7 +61,7 @@ def load_plan(data: bytes, *, where: str) -> Plan:
     """
     text, findings = _text(data)
     if not findings:
-        plan, findings = _read(text)
+        plan, findings = _read(text, shared)
         if plan is not None:
             plan._sha256 = sha256(data)
             return plan
@@ -113,24 +114,30 @@ def _text(data: bytes) -> tuple[str, list[PlanError]]:
 # --- text to plan -------------------------------------------------------------------------------------------
 
 
-def _read(text: str) -> tuple[Plan | None, list[PlanError]]:
+def _read(text: str, shared: ReadShared | None) -> tuple[Plan | None, list[PlanError]]:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         findings = [*_secret_lines(text, frozenset()), _syntax(str(error))]
         return None, _ordered(findings, {}, {})
     lines = toml_lines.index_lines(text)
+    taken = take(raw, shared)
+    raw = taken.raw
     unfit = list(_unfit((), raw))
     secret_lines = frozenset(toml_lines.line_of(lines, f.loc) for f in unfit if f.problem == _CREDENTIAL)
     plan, wrong = _validate(raw)
     bad = {finding.loc for finding in unfit}
     findings = [
+        *taken.findings,
         *unfit,
         *_secret_lines(text, secret_lines),
+        *(_shared_secrets(taken) if taken.shared else ()),
         *(f for f in wrong if not any(f.loc[: n + 1] in bad for n in range(len(f.loc)))),
     ]
     if findings:
-        return None, _ordered(findings, lines, raw)
+        return None, _ordered([taken.says_where(finding) for finding in findings], lines, raw)
+    if plan is not None:
+        plan._shared = taken.shared
     return plan, []
 
 
@@ -223,6 +230,13 @@ def _secret_lines(text: str, found: frozenset[int | None]) -> Iterator[Finding]:
     for number, line in enumerate(text.split("\n"), 1):
         if number not in found and looks_secret(line):
             yield Finding((), _CREDENTIAL, "no credentials in a plan, nor in its comments", _TAKE_OUT, number)
+
+
+def _shared_secrets(taken: Taken) -> Iterator[Finding]:
+    """Credentials in the shared file: one finding, since its lines are not the plan's."""
+    assert taken.shared is not None
+    if any(looks_secret(line) for line in taken.shared.data.decode().split("\n")):
+        yield Finding((), f"{taken.shared.name} {_CREDENTIAL}", "no credentials in a shared file", _TAKE_OUT)
 
 
 # --- types, and then rules across keys ----------------------------------------------------------------------

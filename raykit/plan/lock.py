@@ -8,6 +8,7 @@ from typing import Any
 
 from raykit.errors import PlanError
 from raykit.ids import Digest, Name, digest_of, sha256
+from raykit.plan.judged import Judged, LockedBase
 from raykit.plan.model import Plan
 from raykit.records import Count, Positive, Versioned
 
@@ -108,29 +109,46 @@ def _same(a: Any, b: Any) -> bool:
 # --- what an approval covers --------------------------------------------------------------------------------
 
 
-def projection(plan: Plan, *, ceiling: int) -> Digest:
-    """The digest of the consequential part of a plan: what an approval names.
+def projection(plan: Plan, *, ceiling: int, base: LockedBase | None = None) -> Digest:
+    """The digest of the consequential part of a plan: what an approval names."""
+    return digest_of(consequential(plan, ceiling=ceiling, base=base))
 
-    The decision, the base and how it starts, the data, what is trained (the contract), the metric and how much
-    of it matters, what is compared, when it stops, and the ceiling as it stands now. A tag, a cadence or a curve
-    that changes leaves an approval good.
+
+def consequential(plan: Plan, *, ceiling: int, base: LockedBase | None = None) -> dict[str, Any]:
+    """The part of a plan that an approval covers; another value of anything in it ends the approval.
+
+    The decision, the base by its bytes and how it starts, the data, what is trained (the contract), the metric and
+    how much of it matters, what is compared, when it stops, and the ceiling as it stands now. A tag, a cadence or a
+    curve that changes leaves an approval good.
     """
-    return digest_of(
-        {
-            "name": plan.name,
-            "decision": plan.decision,
-            "category": plan.category,
-            "contract": contract(plan),
-            "metric": plan.claim.metric,
-            "worthwhile": plan.claim.worthwhile,
-            "success": plan.claim.success,
-            "compare": list(plan.claim.compare),
-            "select": plan.run.select,
-            "thresholds": plan.qc.plain()["fail"] if plan.qc is not None else None,
-            "search": plan.search.plain() if plan.search is not None else None,
-            "ceiling": ceiling,
+    found: dict[str, Any] = {
+        "name": plan.name,
+        "decision": plan.decision,
+        "category": plan.category,
+        "contract": contract(plan),
+        "metric": plan.claim.metric,
+        "worthwhile": plan.claim.worthwhile,
+        "success": plan.claim.success,
+        "compare": list(plan.claim.compare),
+        "select": plan.run.select,
+        "thresholds": plan.qc.plain()["fail"] if plan.qc is not None else None,
+        "search": plan.search.plain() if plan.search is not None else None,
+        "ceiling": ceiling,
+    }
+    if plan.comparison is not None:
+        found["arms"] = plan.comparison.plain()
+    if plan.protocol is not None:
+        found["protocol"] = plan.protocol.plain()
+    if plan.diagnosis is not None:
+        found["diagnosis"] = plan.diagnosis.plain()
+    if plan.generate:
+        found["generate"] = {
+            name: target.model_dump(mode="json", exclude={"unit_rows", "wall_h"}, exclude_none=True)
+            for name, target in sorted(plan.generate.items())
         }
-    )
+    if base is not None:
+        found["base"] = base.manifest
+    return found
 
 
 def decision_digest(plan: Plan) -> Digest:
@@ -147,13 +165,12 @@ def digest_of_decision(text: str) -> Digest:
 
 
 def not_yet(plan: Plan) -> list[str]:
-    """What the plan asks for that this version cannot do, so that it does not launch."""
+    """What the plan asks for that this version cannot do, so that it is judged and locked, and does not launch."""
     run = plan.run
     asked = {
-        "claim.from: a shared raykit.toml": plan.claim.from_,
-        "[base]: starting from a candidate": plan.base,
         "[data]: rows from anywhere but the recipe": plan.data,
         "[search]: registered trials": plan.search,
+        "[comparison]: arms that are trained side by side": plan.comparison,
         "[pools]: machines other than this one": any(pool.nodes for pool in plan.pools.values()),
         'run.shard = "fsdp2": sharded parameters': run.shard != "ddp",
     }
@@ -182,7 +199,7 @@ def require_supported(plan: Plan) -> None:
         raise PlanError(
             f"{plan.name} needs what this version does not do: {'; '.join(missing)}",
             field=missing[0].partition(":")[0],
-            rule="a plan that this version can do whole",
+            rule="a plan that this version can run whole; it can be checked, shown and locked as it is",
             remedy="take these out of the plan",
         )
 
@@ -217,6 +234,19 @@ class Lock(Versioned):
     gates: tuple[Name, ...]
     acts_later: tuple[str, ...]
     """Recorded; acts from a later version."""
+    not_yet: tuple[str, ...] | None = None
+    """What keeps this version from launching it."""
+    shared: Digest | None = None
+    """Digest of the shared file that some of its tables are from."""
+    base: LockedBase | None = None
+    """The weights that training starts from."""
+    judged: Judged | None = None
+    """What the review saw and came to; None before there was one."""
+
+    @property
+    def bare(self) -> Lock:
+        """The lock without what the review saw: all that follows from the plan, the code and the data alone."""
+        return self.model_copy(update={"judged": None})
 
     @property
     def digest(self) -> str:
@@ -228,14 +258,14 @@ class Lock(Versioned):
         return json.dumps(self.plain(), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def make_lock(plan: Plan, *, code: Digest, data: Digest, rows: Mapping[str, int]) -> Lock:
-    """Compute the lock. The same inputs always give the same bytes.
+def make_lock(
+    plan: Plan, *, code: Digest, data: Digest, rows: Mapping[str, int], base: LockedBase | None = None
+) -> Lock:
+    """Compute the lock, as yet unjudged. The same inputs always give the same bytes.
 
     Raises:
-        PlanError: the plan asks for something that is not in this version.
         ValueError: `rows` has no training row.
     """
-    require_supported(plan)
     run = plan.run
     if rows.get("train", 0) < 1:
         raise ValueError("a lock needs the number of training rows")
@@ -258,6 +288,9 @@ def make_lock(plan: Plan, *, code: Digest, data: Digest, rows: Mapping[str, int]
         curves=_times(run.updates, run.curves.every),
         gates=GATES,
         acts_later=tuple(recorded(plan)),
+        not_yet=tuple(not_yet(plan)) or None,
+        shared=plan.shared.sha256 if plan.shared else None,
+        base=base,
     )
 
 

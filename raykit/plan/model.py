@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, StringConstraints, Tag
 
 from raykit.ids import Name
+from raykit.plan.deciding import BaseRun, Comparison, Diagnosis, Protocol, Value
 from raykit.plan.tables import (
     Above0,
     AtLeast0,
-    BaseRun,
     Budget,
     Claim,
     Data,
@@ -181,6 +181,18 @@ RecipeSpec = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What a team always says the same way, in one file beside its plans."""
+
+    name: str
+    """As the plan names it."""
+    data: bytes
+    sha256: str
+    tables: tuple[str, ...]
+    """The tables that take something from it, such as `claim` and `pools.train`."""
+
+
 class Plan(Table):
     """One plan: a decision, and what it takes to make it."""
 
@@ -194,11 +206,18 @@ class Plan(Table):
         description="causal-comparison | model-selection | production-improvement | final-audit"
     )
     if_no: Text | None = Field(None, description="what is done if the answer is no")
+    research: bool = Field(
+        False, description="true | false: the controls of a clean-room experiment are wanted, and paid for"
+    )
     tags: tuple[Name, ...] = Field((), description="safe names")
     claim: Claim = Field(
         description="a table: unit, target, population, metric, worthwhile, success, compare"
     )
     base: BaseRun | None = Field(None, description="a table: candidate, start, keep")
+    value: Value | None = Field(None, description="a table: remains, changes, matters, justifies, first")
+    protocol: Protocol | None = Field(None, description="a table: updates, batch, params, train")
+    diagnosis: Diagnosis | None = Field(None, description="a table: hypotheses, tests")
+    comparison: Comparison | None = Field(None, description="a table: arms, varies, inputs, detectable")
     splits: Splits | None = Field(None, description="a table: group, and the share of each role")
     data: Data | None = Field(None, description="a table: the source of each role")
     search: Search | None = Field(None, description="a table: hypothesis, sampler, trials, metric, space")
@@ -212,8 +231,14 @@ class Plan(Table):
     notify: Notify | None = Field(None, description="a table: on, to_file")
 
     _sha256: str = PrivateAttr(default="")
+    _shared: Shared | None = PrivateAttr(default=None)
 
     @property
     def sha256(self) -> str:
         """The digest of the file that the plan was read from."""
         return self._sha256
+
+    @property
+    def shared(self) -> Shared | None:
+        """The shared file that some of its tables are `from`; None if it has none."""
+        return self._shared

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from raykit.plan.deciding import OTHERWISE, BaseRun, Comparison, Diagnosis, Protocol, Value
 from raykit.plan.model import Run, StopRule
-from raykit.plan.tables import BaseRun, Budget, Claim, Data, Generate, Notify, Pool, Qc, Range, Search, Splits
+from raykit.plan.tables import Budget, Claim, Data, Generate, Notify, Pool, Qc, Range, Search, Splits
 
 Loc = tuple[str | int, ...]
 
@@ -31,6 +32,10 @@ class Valid:
     present: frozenset[str]
     claim: Claim | None = None
     base: BaseRun | None = None
+    value: Value | None = None
+    protocol: Protocol | None = None
+    diagnosis: Diagnosis | None = None
+    comparison: Comparison | None = None
     splits: Splits | None = None
     data: Data | None = None
     search: Search | None = None
@@ -55,8 +60,12 @@ class Valid:
 def broken(valid: Valid) -> Iterator[Finding]:
     """Every rule across keys that the plan breaks."""
     yield from _roles(valid)
-    if valid.claim:
-        yield from _claim(valid.claim)
+    if valid.base:
+        yield from _base(valid.base)
+    if valid.diagnosis:
+        yield from _diagnosis(valid.diagnosis)
+    if valid.comparison:
+        yield from _comparison(valid, valid.comparison)
     if valid.splits:
         yield from _splits(valid.splits)
     if valid.data:
@@ -86,12 +95,44 @@ def _roles(valid: Valid) -> Iterator[Finding]:
             yield Finding(("data", role), "is there twice", f"one of splits.{role} and data.{role}")
 
 
-def _claim(claim: Claim) -> Iterator[Finding]:
-    if claim.from_ is not None:
-        return
-    for key in ("unit", "target", "population", "success"):
-        if getattr(claim, key) is None:
-            yield Finding(("claim", key), "missing", Claim.model_fields[key].description)
+def _base(base: BaseRun) -> Iterator[Finding]:
+    if base.start in ("continue", "replay", "pilot") and "weights" not in base.keep:
+        yield Finding(
+            ("base", "keep"),
+            f"carries no weights over, and base.start is {base.start}",
+            'keep = ["weights"], or ["weights", "optimizer"]',
+        )
+    if base.start == "fresh" and base.keep:
+        yield Finding(("base", "keep"), "carries something over into a fresh start", "leave base.keep out")
+
+
+def _diagnosis(diagnosis: Diagnosis) -> Iterator[Finding]:
+    known = diagnosis.hypotheses
+    if OTHERWISE in known:
+        yield Finding(
+            ("diagnosis", "hypotheses", OTHERWISE), "cannot be the name of a hypothesis", "another name"
+        )
+    for name, test in diagnosis.tests.items():
+        at = ("diagnosis", "tests", name)
+        for key, given in (("predicts", test.predicts), ("next", test.next)):
+            for other in sorted(given.keys() - known.keys() - {OTHERWISE}):
+                rule = f"one of {', '.join(known)}, or {OTHERWISE}"
+                yield Finding((*at, key, other), "is no hypothesis of this plan", rule)
+        for hypothesis in known:
+            if test.prediction(hypothesis) is None:
+                rule = f"what would be observed if {hypothesis} is true, or {OTHERWISE}"
+                yield Finding((*at, "predicts", hypothesis), "missing", rule)
+            if test.branch(hypothesis) is None:
+                rule = f"what is done after that observation, or {OTHERWISE}: a test without a branch decides nothing"
+                yield Finding((*at, "next", hypothesis), "missing", rule)
+
+
+def _comparison(valid: Valid, comparison: Comparison) -> Iterator[Finding]:
+    roles = valid.roles()
+    if roles and comparison.inputs not in roles:
+        yield Finding(
+            ("comparison", "inputs"), f"reads {comparison.inputs}, and there is no such split", "a role"
+        )
 
 
 def _splits(splits: Splits) -> Iterator[Finding]:

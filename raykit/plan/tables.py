@@ -1,4 +1,4 @@
-"""The tables of a plan, but for `[run]`. What a key means, and what would pass, is its description.
+"""The tables of a plan, but for `[run]` and those of `deciding`. What would pass is the description of each key.
 
 Every table is frozen and strict, and refuses keys that it does not know. Rules that look at more than one key
 are in `raykit.plan.rules`.
@@ -66,6 +66,7 @@ Percentile = Annotated[float, Field(ge=0, le=100)]
 
 # --- what a metric is read from -----------------------------------------------------------------------------
 
+Metric = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.:/-]{0,127}$")]
 METRIC = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}")
 
 
@@ -118,39 +119,30 @@ DevelopmentMetric = Annotated[str, AfterValidator(_development_metric)]
 # --- [claim] ------------------------------------------------------------------------------------------------
 
 
-class Claim(Table):
-    """What the run is meant to show. A claim `from` a shared file may leave keys to it."""
+Label = Literal["none", "recorded", "true"]
 
-    from_: Text | None = Field(
-        None, alias="from", description="the shared file that holds the rest of the claim"
+
+class Claim(Table):
+    """What the run is meant to show."""
+
+    unit: Text = Field(description="what one prediction is about, such as one image")
+    inputs: Text | None = Field(
+        None, description="what is known when it predicts; the unit itself if not said"
     )
-    unit: Text | None = Field(None, description="what one prediction is about, such as one image")
-    target: Text | None = Field(None, description="what the target means, and whether a label is predicted")
-    population: Text | None = Field(None, description="what the result is meant to hold for")
+    target: Text = Field(description="what the target means, and whether a label is predicted")
+    label: Label | None = Field(
+        None,
+        description="none | recorded | true: no label is predicted, one that a workflow recorded, or the right "
+        "decision in the world",
+    )
+    label_quality: Text | None = Field(
+        None, description="how good the labels are known to be, and how that is known"
+    )
+    population: Text = Field(description="what the result is meant to hold for")
     metric: Text = Field(description="the one task metric, by its name")
     worthwhile: Above0 = Field(description="the smallest change in the metric that would change what you do")
-    success: Text | None = Field(None, description="the result that counts as success, in the metric's units")
+    success: Text = Field(description="the result that counts as success, in the metric's units")
     compare: tuple[Text, ...] = Field(description="what it is compared with, at least one", min_length=1)
-
-
-# --- [base] -------------------------------------------------------------------------------------------------
-
-
-class BaseRun(Table):
-    """The existing weights that a plan weighs, and what it does with them."""
-
-    candidate: Text = Field(description="the registered candidate")
-    start: Literal["use", "continue", "replay", "pilot", "fresh"] = Field(
-        description="use | continue | replay | pilot | fresh"
-    )
-    keep: tuple[Literal["weights", "optimizer", "scheduler", "rng"], ...] = Field(
-        (), description="what is carried over: weights, optimizer, scheduler, rng"
-    )
-    reason: Text | None = Field(None, description="why a fresh start is worth repeating the compute")
-    against_as_is: Text | None = Field(None, description="why the base as it is does not answer the question")
-    against_continue: Text | None = Field(None, description="why continuing does not")
-    against_replay: Text | None = Field(None, description="why continuing with replay does not")
-    against_pilot: Text | None = Field(None, description="why a pilot does not")
 
 
 # --- [splits], [data] ---------------------------------------------------------------------------------------

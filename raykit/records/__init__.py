@@ -5,7 +5,8 @@ a reader for every older version stays. What differs between honest retries (tim
 beside what is compared, never inside it.
 
 `base` is what every record is; `entry` one file of a log. Then one module for each thing that is written down:
-`checkpoints`, `history`, `run`, `people` (experiments and the fleet), `account` (money).
+`checkpoints`, `history`, `run`, `people` (experiments and the fleet), `judging` (what is learned), `candidates`,
+`account` (money).
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ from raykit.records.base import (
     Record,
     Versioned,
 )
+from raykit.records.candidates import (
+    CandidateRole,
+    CandidatesEntry,
+    Registered,
+)
 from raykit.records.checkpoints import (
     FileRef,
     Manifest,
@@ -61,6 +67,14 @@ from raykit.records.history import (
     Space,
     TermRow,
 )
+from raykit.records.judging import (
+    Concluded,
+    Measured,
+    Noted,
+    Observed,
+    Outcome,
+    RowsCounted,
+)
 from raykit.records.people import (
     Amended,
     Cancelled,
@@ -74,7 +88,6 @@ from raykit.records.people import (
     RestartApproved,
     Resumed,
     Scope,
-    Words,
 )
 from raykit.records.run import (
     AttemptEnded,
@@ -100,6 +113,7 @@ from raykit.records.shared import (
     PassedOver,
     Place,
     ResumeReceipt,
+    Words,
 )
 
 __all__ = [
@@ -117,9 +131,12 @@ __all__ = [
     "AttemptStarted",
     "Beat",
     "Cancelled",
+    "CandidateRole",
+    "CandidatesEntry",
     "Cause",
     "Closed",
     "Commit",
+    "Concluded",
     "Corrected",
     "Count",
     "Difference",
@@ -141,9 +158,13 @@ __all__ = [
     "Line",
     "Locked",
     "Manifest",
+    "Measured",
     "Micros",
     "Milliseconds",
     "MonitorRow",
+    "Noted",
+    "Observed",
+    "Outcome",
     "Parted",
     "PassedOver",
     "Paused",
@@ -154,6 +175,7 @@ __all__ = [
     "RankFiles",
     "Rated",
     "Record",
+    "Registered",
     "Released",
     "Repaired",
     "Replanned",
@@ -162,6 +184,7 @@ __all__ = [
     "ResumeReceipt",
     "Resumed",
     "Row",
+    "RowsCounted",
     "RunEntry",
     "RunEvent",
     "RunRecord",

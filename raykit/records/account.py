@@ -13,8 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 from raykit.ids import Digest, Name
 from raykit.records.base import Count, Record, Versioned
 from raykit.records.entry import Entry
-from raykit.records.people import Words
-from raykit.records.shared import EndReason
+from raykit.records.shared import EndReason, Words
 
 MICRO = 1_000_000
 LARGEST = 10**15

@@ -12,10 +12,8 @@ from pydantic import Field, StringConstraints
 from raykit.ids import Digest, Name
 from raykit.records.base import Count, Record
 from raykit.records.entry import Entry
-from raykit.records.shared import Cause, Exactness
-
-Words = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
-"""What a person wrote: a reason, a name, what was repaired."""
+from raykit.records.judging import Concluded, Measured, Noted, Observed, RowsCounted
+from raykit.records.shared import Cause, Exactness, Words
 
 Scope = Annotated[
     str,
@@ -40,6 +38,9 @@ class Locked(Record):
     code: Digest
     environment: Digest
     data: Digest
+    seen_update: Count | None = None
+    """The newest update whose results were there when this was locked: what changed then is a deviation. None if
+    nothing had been seen: what changed then is an amendment."""
 
 
 class Amended(Record):
@@ -121,7 +122,19 @@ class Resumed(Record):
 
 
 ExperimentEvent = Annotated[
-    Locked | Amended | RestartApproved | Repaired | Cancelled | Paused | Resumed, Field(discriminator="event")
+    Locked
+    | Amended
+    | RestartApproved
+    | Repaired
+    | Cancelled
+    | Paused
+    | Resumed
+    | Observed
+    | Concluded
+    | Noted
+    | Measured
+    | RowsCounted,
+    Field(discriminator="event"),
 ]
 
 FleetEvent = Annotated[Paused | Resumed, Field(discriminator="event")]

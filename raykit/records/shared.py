@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
 
 from raykit.ids import Digest
 from raykit.records.base import Count, Positive, Record
@@ -14,8 +16,12 @@ EXACTNESS: tuple[Exactness, ...] = ("exact", "state-exact", "order-exact", "inex
 
 EndReason = Literal["completed", "paused", "killed", "failed", "preempted"]
 
-Cause = Literal["person", "ceiling", "replan", "defect"]
-"""Why work is paused: a person asked; the money is at its end; a replan is due; a shared defect."""
+Words = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+"""What a person wrote: a reason, a name, what was repaired."""
+
+Cause = Literal["person", "ceiling", "replan", "defect", "premise"]
+"""Why work is paused: a person asked; the money is at its end; a replan is due; a shared defect; what the plan was
+approved on is not so."""
 
 
 class Place(Record):

@@ -38,7 +38,7 @@ def experiment_log(name: str) -> str:
 
 
 def plan(name: str, digest: str, file: str) -> str:
-    """`file` is `plan.toml` or `plan.lock`."""
+    """`file` is `plan.toml`, `plan.lock`, or `shared.toml`: what some tables of the plan are from."""
     return f"{experiment(name)}/plans/{safe_name(digest)}/{safe_name(file)}"
 
 
@@ -100,6 +100,16 @@ def fleet_log() -> str:
     return "fleet/log"
 
 
+def candidates_log() -> str:
+    """The registry of the root: weights that can be chosen."""
+    return "candidates/log"
+
+
+def adopted(digest: str, file: str) -> str:
+    """A file of weights that were made elsewhere; `digest` is that of their manifest."""
+    return f"candidates/adopted/{safe_name(digest)}/{safe_name(file)}"
+
+
 def accounts() -> str:
     return "accounts"
 
@@ -152,7 +162,7 @@ _KINDS = tuple(
         ("run-entry", r"{R}/log/{n}\.json"),
         ("snapshot", r"{E}/log-snapshot\.jsonl"),
         ("snapshot", r"{R}/log-snapshot\.jsonl"),
-        ("plan", r"{E}/plans/{digest}/(?P<file>plan\.(toml|lock))"),
+        ("plan", r"{E}/plans/{digest}/(?P<file>plan\.(toml|lock)|shared\.toml)"),
         ("code", r"{E}/code/{digest}\.tar"),
         ("environment", r"{E}/env/{digest}\.json"),
         ("membership", r"{E}/data/{digest}/(manifest\.json|{parquet})"),
@@ -164,6 +174,9 @@ _KINDS = tuple(
         ("report", r"{E}/report/{path}"),
         ("fleet-entry", r"fleet/log/{n}\.json"),
         ("snapshot", r"fleet/log-snapshot\.jsonl"),
+        ("candidates-entry", r"candidates/log/{n}\.json"),
+        ("snapshot", r"candidates/log-snapshot\.jsonl"),
+        ("adopted", r"candidates/adopted/{digest}/{file}"),
         ("account-entry", r"{A}/log/{n}\.json"),
         ("snapshot", r"{A}/log-snapshot\.jsonl"),
         ("account-of", r"accounts/by/(?P<identity>experiment|decision|lineage|data)/{digest}\.json"),

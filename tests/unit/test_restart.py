@@ -24,7 +24,7 @@ from raykit.fleet.site import Site, make_ready, site_of
 from raykit.fleet.spending import Approving, draft_of
 from raykit.ids import sha256
 from raykit.records import Released
-from raykit.restart import Earlier, Restart, request, require_approved, triggers
+from raykit.review.restart import Earlier, Restart, request, require_approved, triggers
 from raykit.store.accounts import open_ledger
 from raykit.store.people import People, read_acts
 
