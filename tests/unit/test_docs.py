@@ -20,7 +20,8 @@ from raykit import errors, records
 from raykit.cli.doctor import SETTINGS
 from raykit.cli.main import COMMANDS, Group
 from raykit.data.members import RoleRecord
-from raykit.plan import Lock
+from raykit.plan import Lock, LockedBase
+from raykit.records.candidates import CandidateEvent
 from raykit.store import layout
 from raykit.store.local import LocalStore
 
@@ -256,7 +257,12 @@ def examples() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_the_examples_have_the_fields_of_their_records() -> None:
-    classes: dict[str, Any] = {**vars(records), "Lock": Lock, "RoleRecord": RoleRecord}
+    classes: dict[str, Any] = {
+        **vars(records),
+        "Lock": Lock,
+        "LockedBase": LockedBase,
+        "RoleRecord": RoleRecord,
+    }
     seen = set()
     for name, example in examples():
         fields = {field.alias or key: field for key, field in classes[name].model_fields.items()}
@@ -275,9 +281,16 @@ def test_the_examples_have_the_fields_of_their_records() -> None:
 UNIONS = {
     "Events of a run's log": records.RunEvent,
     "Events of an experiment's log": records.ExperimentEvent,
+    "Events of the registry of candidates": CandidateEvent,
     "Events of the fleet's log": records.FleetEvent,
     "Events of an account's log": records.AccountEvent,
 }
+
+
+def kinds_of(union: Any) -> tuple[Any, ...]:
+    """The events of a log; a union of one is that one."""
+    inner = get_args(union)[0]
+    return get_args(inner) or (inner,)
 
 
 @pytest.mark.parametrize("heading", UNIONS)
@@ -288,7 +301,7 @@ def test_the_events_are_all_there_with_their_fields(heading: str) -> None:
         event.model_fields["event"].default: {
             field.alias or name for name, field in event.model_fields.items() if name != "event"
         }
-        for event in get_args(get_args(UNIONS[heading])[0])
+        for event in kinds_of(UNIONS[heading])
     }
 
 
