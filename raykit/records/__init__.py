@@ -6,7 +6,7 @@ beside what is compared, never inside it.
 
 `base` is what every record is; `entry` one file of a log. Then one module for each thing that is written down:
 `checkpoints`, `history`, `run`, `people` (experiments and the fleet), `judging` (what is learned), `candidates`,
-`account` (money).
+`adopted` (weights from elsewhere), `account` (money).
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ from raykit.records.account import (
     Terms,
     Unit,
     Voided,
+)
+from raykit.records.adopted import (
+    Adopted,
+    AdoptedFile,
 )
 from raykit.records.base import (
     Count,
@@ -125,6 +129,8 @@ __all__ = [
     "AccountOf",
     "AccountOpened",
     "Accrued",
+    "Adopted",
+    "AdoptedFile",
     "Amended",
     "Approved",
     "AttemptEnded",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from raykit.errors import CorruptError, DeadlineError, NotFoundError
 from raykit.ids import sha256
@@ -152,12 +153,33 @@ def verify(store: ObjectStore, commit: Commit, *, read_data: bool = True) -> Man
         StoreUnavailableError: the store did not answer.
     """
     manifest = read_manifest(store, commit)
-    folder = folder_of(commit)
+    require_exactly(store, folder_of(commit), manifest.files, read_data=read_data)
+    return manifest
+
+
+class File(Protocol):
+    """What a manifest says of one file."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+def require_exactly(store: ObjectStore, folder: str, files: Sequence[File], *, read_data: bool) -> None:
+    """Let only a folder pass that holds a manifest and exactly its files.
+
+    Raises:
+        CorruptError: a file is missing, extra, truncated or changed.
+        StoreUnavailableError: the store did not answer.
+    """
     there = {item.key.removeprefix(folder + "/"): item.size_bytes for item in store.list(folder)}
     there.pop(MANIFEST, None)
-    for extra in sorted(there.keys() - {file.name for file in manifest.files}):
+    for extra in sorted(there.keys() - {file.name for file in files}):
         raise CorruptError(f"{folder}/{extra} is not in the manifest", rule="I1")
-    for file in manifest.files:
+    for file in files:
         key = f"{folder}/{file.name}"
         if file.name not in there:
             raise CorruptError(f"{key} is missing", rule="I1")
@@ -167,7 +189,6 @@ def verify(store: ObjectStore, commit: Commit, *, read_data: bool = True) -> Man
             )
         if read_data and _digest_or_none(store, key) != file.sha256:
             raise CorruptError(f"{key} does not match its sha256", rule="I1")
-    return manifest
 
 
 def newest_good(store: ObjectStore, commits: Iterable[Commit]) -> Good | None:
@@ -200,7 +221,16 @@ def read_file(store: ObjectStore, commit: Commit, file: FileRef) -> bytearray:
         CorruptError: missing, of another size, or changed.
         StoreUnavailableError: the store did not answer.
     """
-    key = f"{folder_of(commit)}/{file.name}"
+    return read_verified(store, f"{folder_of(commit)}/{file.name}", file)
+
+
+def read_verified(store: ObjectStore, key: str, file: File) -> bytearray:
+    """All bytes of `key`, if they are those of `file`.
+
+    Raises:
+        CorruptError: missing, of another size, or changed.
+        StoreUnavailableError: the store did not answer.
+    """
     data = bytearray(file.size_bytes)
     view = memoryview(data)
     filled = 0

@@ -1,0 +1,201 @@
+"""The registry of the root: weights that can be chosen, each under one name, and those that were made elsewhere.
+
+One name stands for one manifest for ever, and adopted bytes have one name: what a plan calls its base is what it
+was, whoever looks and whenever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from raykit.errors import ConflictError, CorruptError, InvalidInput, NotFoundError
+from raykit.ids import sha256
+from raykit.records import Adopted, AdoptedFile, CandidatesEntry, Record, Registered
+from raykit.store import layout
+from raykit.store.base import Chunk, ObjectStore
+from raykit.store.commit import MANIFEST, MAX_MANIFEST_BYTES, require_exactly
+from raykit.store.log import Log
+
+SAID = ("role", "update", "rows", "accelerator_ms", "cost", "history")
+"""What a registration says beside what it names: to say something else later is not the same registration."""
+
+
+# --- the log ------------------------------------------------------------------------------------------------
+
+
+def read_candidates(store: ObjectStore) -> tuple[Registered, ...]:
+    """Every registered candidate, in the order in which they were registered.
+
+    Raises:
+        CorruptError: the registry is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    log = _log(store, by="reader")
+    log.refresh()
+    return tuple(_registered(log.entries))
+
+
+def find_candidate(store: ObjectStore, name: str) -> Registered | None:
+    """The candidate of this name; None if there is none.
+
+    Raises:
+        CorruptError: the registry is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return next((found for found in read_candidates(store) if found.candidate == name), None)
+
+
+def register(store: ObjectStore, event: Registered, *, at: float) -> bool:
+    """Give weights a name; False if exactly this was said before.
+
+    Raises:
+        ConflictError: the name stands for other bytes, or something else was said of them; or these bytes were adopted
+            under another name.
+        CorruptError: the registry is damaged.
+        UnknownOutcomeError: the reply was lost; say it again.
+        StoreUnavailableError: the store did not answer.
+    """
+
+    def decide(entries: Sequence[CandidatesEntry]) -> list[Record]:
+        return [] if is_registered(_registered(entries), event) else [event]
+
+    return _log(store, by=event.person).append(decide, at=at) is not None
+
+
+def is_registered(known: Iterable[Registered], event: Registered) -> bool:
+    """Whether `event` says what is known already.
+
+    Raises:
+        ConflictError: its name stands for other bytes, or something else was said of them; or its bytes were adopted
+            under another name.
+    """
+    for other in known:
+        if other.candidate == event.candidate:
+            _require_the_same(other, event)
+            return True
+        if other.manifest == event.manifest and other.origin == event.origin == "adopted":
+            raise ConflictError(
+                f"these weights are registered already, as {other.candidate}",
+                field="candidate",
+                value=event.candidate,
+                rule="adopted bytes have one name",
+                remedy=f"use {other.candidate}",
+            )
+    return False
+
+
+def _require_the_same(known: Registered, event: Registered) -> None:
+    if known.manifest != event.manifest:
+        raise ConflictError(
+            f"{known.candidate} stands for other weights: {known.manifest[:12]}, not {event.manifest[:12]}",
+            field="candidate",
+            value=event.candidate,
+            rule="one name, one set of weights",
+            remedy="give the new weights a name of their own",
+        )
+    for name in SAID:
+        was, now = getattr(known, name), getattr(event, name)
+        if was != now:
+            raise ConflictError(
+                f"{known.candidate} was registered by {known.person} with {name} {_told(was)}, not {_told(now)}",
+                field=name,
+                value=now,
+                rule="what was registered stays",
+                remedy="leave it out, or give it as it was",
+            )
+
+
+def _told(value: object) -> str:
+    return "left out" if value is None else str(value)
+
+
+def _registered(entries: Iterable[CandidatesEntry]) -> Iterator[Registered]:
+    for entry in entries:
+        for event in entry.events:
+            if isinstance(event, Registered):
+                yield event
+
+
+def _log(store: ObjectStore, *, by: str) -> Log[CandidatesEntry]:
+    return Log(store, layout.candidates_log(), CandidatesEntry, by=by)
+
+
+# --- weights from elsewhere ---------------------------------------------------------------------------------
+
+
+def adopted_digest(manifest: Adopted) -> str:
+    """The identity of adopted weights: the digest of the list of their files."""
+    return sha256(manifest.to_bytes())
+
+
+def adopted_key(manifest: Adopted) -> str:
+    """Where the manifest of adopted weights lies."""
+    return layout.adopted(adopted_digest(manifest), MANIFEST)
+
+
+def keep_adopted(store: ObjectStore, manifest: Adopted, contents: Callable[[str], Iterable[Chunk]]) -> None:
+    """Write the files of adopted weights, the manifest last. `contents` gives the bytes of a file as a stream.
+
+    Files that are there already are not written again. Until the registry names them, they are nothing.
+
+    Raises:
+        InvalidInput: what `contents` gives is not what the manifest says; nothing of that file is kept.
+        ConflictError: a key holds other bytes.
+        UnknownOutcomeError: a reply was lost; do it again.
+        StoreUnavailableError: the store did not take it.
+    """
+    digest = adopted_digest(manifest)
+    for file in manifest.files:
+        store.put_new(layout.adopted(digest, file.name), _unchanged(contents(file.name), file))
+    store.put_new(layout.adopted(digest, MANIFEST), manifest.to_bytes())
+
+
+def _unchanged(contents: Iterable[Chunk], file: AdoptedFile) -> Iterator[Chunk]:
+    """The bytes of `file`; the last of them only once they are known to be the ones that were looked at before.
+
+    A key that holds other bytes could never be put right, so a file that changes under the reader must not become one.
+    """
+    found, held = hashlib.sha256(), b""
+    for chunk in contents:
+        found.update(chunk)
+        yield held
+        held = bytes(chunk)
+    if found.hexdigest() != file.sha256:
+        raise InvalidInput(
+            f"{file.name} has changed while it was read",
+            field="SOURCE",
+            rule="weights that nobody writes to",
+            remedy="adopt them again once they rest",
+        )
+    yield held
+
+
+def read_adopted(store: ObjectStore, digest: str) -> Adopted:
+    """The manifest of adopted weights.
+
+    Raises:
+        CorruptError: it is missing, or does not match its digest.
+        StoreUnavailableError: the store did not answer.
+    """
+    key = layout.adopted(digest, MANIFEST)
+    try:
+        data = store.get(key, max_bytes=MAX_MANIFEST_BYTES)
+    except NotFoundError as error:
+        raise CorruptError(f"{key} is missing", rule="I1") from error
+    if sha256(data) != digest:
+        raise CorruptError(f"{key} does not match its sha256", rule="I1")
+    return Adopted.from_bytes(data, key)
+
+
+def verify_adopted(store: ObjectStore, digest: str, *, read_data: bool = True) -> Adopted:
+    """Check adopted weights whole: the manifest, exactly its files, their sizes and (with `read_data`) digests.
+
+    Raises:
+        CorruptError: a file is missing, extra, truncated or changed.
+        StoreUnavailableError: the store did not answer.
+    """
+    manifest = read_adopted(store, digest)
+    folder = layout.adopted(digest, MANIFEST).rpartition("/")[0]
+    require_exactly(store, folder, manifest.files, read_data=read_data)
+    return manifest
