@@ -190,6 +190,18 @@ class Evidence:
         )
 
     @property
+    def chosen(self) -> Start:
+        """What the plan does with weights that are there; without any, or without a word about them, it begins anew."""
+        if self.base is None or not self.base.declared:
+            return "fresh"
+        return self._start or "fresh"
+
+    @property
+    def exempt(self) -> bool:
+        """Beginning anew needs no approval: the account stays below what needs none, and the weights are kept."""
+        return self.base is not None and self.base.verifies and self.money.below_autonomous
+
+    @property
     def _start(self) -> Start | None:
         return None if self.plan.base is None else self.plan.base.start
 
