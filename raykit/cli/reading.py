@@ -132,20 +132,30 @@ def ls(
 
 
 def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
-    """One run, whole: gates, attempts with their ends, checkpoints, and what it waits for.
+    """One run, whole, and below it the ledger of its experiment, source to comparison.
+
+    What it is made of and by which digests, every launch and attempt with its cost, who approved what, what was
+    learned, what was reviewed, and what is not known here.
 
     Raises:
-        NotFoundError: there is no such run.
+        NotFoundError: there is no such experiment or run.
         InvalidInput: the experiment has several runs.
         CorruptError: its log cannot be read.
         StoreUnavailableError: the store did not answer.
     """
+    from raykit.cli.dossier import dossier_lines
+    from raykit.read.dossier import dossier_of
+
     found = open_root(root)
-    view = found.run(run)
+    dossier = dossier_of(found, run)
+    view = dossier.view
     if as_json:
-        output.print_json(view.plain())
-    else:
+        output.print_json({**({} if view is None else view.plain()), "ledger": dossier.plain()})
+        return
+    if view is not None:
         _print(look.run_lines(view, _selected(found, view), _scores(found, view), time.time(), at_root(root)))
+        print()
+    _print(dossier_lines(dossier))
 
 
 # --- logs ---------------------------------------------------------------------------------------------------

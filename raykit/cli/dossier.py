@@ -1,0 +1,140 @@
+"""The ledger of an experiment as `raykit show` prints it below the run: source to comparison. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from raykit.budget.amounts import shown
+from raykit.cli import look, output
+from raykit.cli.dossier_facts import LISTED, UNKNOWN, Facts, came_to, made_of, unit_of
+
+if TYPE_CHECKING:
+    from raykit.read.dossier import Act, Charge, Dossier, Job, Revision
+    from raykit.records import Unit
+
+NONE = look.NONE
+CHANGES = 6
+
+
+def dossier_lines(dossier: Dossier) -> Iterator[str]:
+    """The ledger of an experiment in compact sections; `--json` has all of it."""
+    yield f"ledger of {dossier.experiment}, source to comparison"
+    yield from _facts(made_of(dossier))
+    yield from _table("LOCK LOCKED BY CONTRACT CODE MEMBERS ENVIRONMENT WHAT", _revision_rows(dossier))
+    yield from _table("LAUNCH ATTEMPT STARTED HOST PID FROM END", _job_rows(dossier.jobs), right=("PID",))
+    charges = _charge_rows(dossier.charges, unit_of(dossier))
+    yield from _table("LEASE LINE ATTEMPT LOCK WORST COST HELD END", charges, right=("WORST", "COST", "HELD"))
+    yield from _table("WHEN WHO ACT WHAT", [_act_row(act, unit_of(dossier)) for act in dossier.acts])
+    yield ""
+    yield from _facts(came_to(dossier))
+    yield ""
+    yield "not known here, which does not show that it is nowhere"
+    yield from (f"  {what}" for what in dossier.unknown)
+
+
+def _facts(pairs: Facts) -> Iterator[str]:
+    """One line for each thing that is said; a name that comes again is not repeated."""
+    before = ""
+    for name, text in pairs:
+        yield f"  {'' if name == before else name:<11}  {text}".rstrip()
+        before = name
+
+
+def _table(
+    headers: str, rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]], **how: Any
+) -> Iterator[str]:
+    found = list(rows)
+    if found:
+        yield ""
+        yield output.table(headers.split(), found[-LISTED:], **how)
+        if len(found) > LISTED:
+            yield f"  and {output.count(len(found) - LISTED)} before them (--json lists all)"
+
+
+# --- what was locked, what ran, what it cost, who said so ---------------------------------------------------
+
+
+def _revision_rows(dossier: Dossier) -> Iterator[tuple[str, ...]]:
+    for revision in dossier.frozen.revisions:
+        locked = revision.locked
+        digests = (locked.contract, locked.code, locked.data, locked.environment)
+        yield (
+            output.short(locked.plan),
+            look.moment(revision.at),
+            output.clean(revision.by),
+            *(output.short(digest) for digest in digests),
+            _what(revision),
+        )
+
+
+def _what(revision: Revision) -> str:
+    seen = revision.locked.seen_update
+    words = {
+        "first": "first",
+        "same plan": "the same plan",
+        "amendment": "amendment, nothing seen",
+        "deviation": f"deviation, update {seen:,} seen" if seen is not None else "deviation",
+        "unknown": f"what was seen is {UNKNOWN}",
+    }[revision.kind]
+    changes = [f"{each.field}: {_value(each.was)} -> {_value(each.now)}" for each in revision.changes]
+    more = f"; {len(changes) - CHANGES} more (--json)" if len(changes) > CHANGES else ""
+    return f"{words}: {'; '.join(changes[:CHANGES])}{more}" if changes else words
+
+
+def _value(value: object) -> str:
+    text = output.clean(NONE if value is None else str(value))
+    return output.short(text) if len(text) == 64 else text[:40]
+
+
+def _job_rows(jobs: Sequence[Job]) -> Iterator[tuple[str, ...]]:
+    for job in jobs:
+        place = job.place
+        yield job.launch, "", look.moment(job.at), place.host, str(place.pid), "", _job_end(job)
+        for attempt in job.attempts:
+            came_from = "the start"
+            if attempt.resumed_from is not None:
+                came_from = f"update {output.count(attempt.resumed_from)}, {attempt.exactness}"
+            end, ended = NONE, attempt.ended
+            if ended is not None:
+                why = f": {output.clean(ended.detail)}" if ended.detail else ""
+                end = f"{ended.reason} at {output.count(ended.update)}{why}"
+            place = attempt.place
+            yield (
+                "",
+                str(attempt.attempt),
+                look.moment(attempt.at),
+                place.host,
+                str(place.pid),
+                came_from,
+                end,
+            )
+
+
+def _job_end(job: Job) -> str:
+    if job.end is not None:
+        return f"let go: {job.end}"
+    return NONE if job.taken_over_by is None else f"never said; {job.taken_over_by} took over"
+
+
+def _charge_rows(charges: Sequence[Charge], unit: Unit) -> Iterator[tuple[str, ...]]:
+    for charge in charges:
+        end = charge.state if charge.reason is None else f"{charge.state}: {charge.reason}"
+        yield (
+            charge.lease,
+            charge.line,
+            NONE if charge.attempt is None else str(charge.attempt),
+            NONE if charge.plan is None else output.short(charge.plan),
+            shown(charge.worst, unit),
+            UNKNOWN if charge.cost is None else shown(charge.cost, unit),
+            NONE if charge.held_ms is None else output.duration(charge.held_ms / 1000),
+            end + (f" ({output.clean(charge.how)})" if charge.how else ""),
+        )
+
+
+def _act_row(act: Act, unit: Unit) -> tuple[str, ...]:
+    scripted = " (scripted)" if act.scripted else ""
+    covers = "" if act.covers is None else f", up to {shown(act.covers, unit)}"
+    still = {True: ", covers the plan as it is", False: ", no longer covers the plan", None: ""}[act.current]
+    what = f"{output.clean(act.what)}{covers}{still}"
+    return look.moment(act.at), f"{output.clean(act.person)}{scripted}", act.kind, what
