@@ -62,7 +62,9 @@ def _policy(members: Members) -> str:
     if policy is None:
         return UNKNOWN
     fractions = policy.get("fractions")
-    shares = ", ".join(f"{role} {share:g}" for role, share in fractions.items()) if fractions else UNKNOWN
+    shares = UNKNOWN
+    if fractions:
+        shares = ", ".join(f"{e.role} {fractions[e.role]:g}" for e in members.roles if e.role in fractions)
     return f"{shares}; kept together: {policy.get('group', UNKNOWN)}; seed {policy.get('seed', UNKNOWN)}"
 
 

@@ -170,7 +170,7 @@ def test_show(raykit: Run) -> None:
     assert re.search(r"^2 +\S+ \S+ +n7 +update 20 +exact +completed at 40$", text, re.MULTILINE)
     assert re.search(r"^first +passed +1 cpu", text, re.MULTILINE)
     assert re.search(r"^ +40 +2 +9.6 kB +exact +final .* selected$", text, re.MULTILINE)
-    assert raykit("show", "paused")[1].endswith("\n  -> raykit resume paused\n")
+    assert "\n  -> raykit resume paused\n\nledger of paused" in raykit("show", "paused")[1]
     assert json.loads(raykit("show", "digits/main", "--json")[1])["superseded"] == 7
     code, text = raykit("show", "digit")
     assert code == 2

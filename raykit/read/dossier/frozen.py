@@ -10,11 +10,12 @@ import io
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import parse_json, sha256
 from raykit.plan import Lock, LockedBase
+from raykit.plan.tables import Role
 from raykit.read.dossier.revisions import Revision, changes_since, kind_of
 from raykit.records import ExperimentEntry, Locked, Manifest
 from raykit.store import layout
@@ -22,6 +23,9 @@ from raykit.store.base import ObjectStore
 
 Held = Literal["verified", "there", "missing", "changed"]
 """`verified`: read, and its digest holds. `there`: not read; its size is right."""
+
+ROLES: tuple[str, ...] = get_args(Role)
+V = TypeVar("V")
 
 MAX_INPUT_BYTES = 128 * 1024 * 1024
 MANIFEST = "manifest.json"
@@ -243,6 +247,12 @@ def _recipe(lock: Lock | None) -> str | None:
     return recipe if isinstance(recipe, str) else None
 
 
+def in_order(by_role: Mapping[str, V]) -> dict[str, V]:
+    """The same, in the order in which roles are spoken of; canonical JSON has them by name."""
+    known = {role: by_role[role] for role in ROLES if role in by_role}
+    return known | {role: value for role, value in by_role.items() if role not in known}
+
+
 # --- parsing ------------------------------------------------------------------------------------------------
 
 
@@ -276,8 +286,9 @@ def _mapping(data: bytes | None, key: str) -> Mapping[str, Any]:
 
 
 def _items(roles: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if isinstance(roles, Mapping):
-        yield from ((role, given) for role, given in roles.items() if isinstance(given, Mapping))
+    for role, given in in_order(roles).items() if isinstance(roles, Mapping) else ():
+        if isinstance(given, Mapping):
+            yield role, given
 
 
 def _files(data: bytes) -> tuple[CodeFile, ...] | None:
@@ -308,5 +319,6 @@ __all__ = [
     "Members",
     "RoleMembers",
     "Runtime",
+    "in_order",
     "read_manifest",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raykit.read.dossier.frozen import Frozen
+from raykit.read.dossier.frozen import Frozen, in_order
 from raykit.read.dossier.judgement import Learned
 from raykit.records import RowsCounted
 
@@ -46,7 +46,7 @@ def sources_of(frozen: Frozen, learned: Learned) -> Iterator[SourceRows]:
             how="the content of every row is in the manifest of the split",
         )
         return
-    for role, names in data.items():
+    for role, names in in_order(data).items():
         if role not in ("mix", "group"):
             yield from (_named(role, str(name), learned) for name in _all(names))
 
