@@ -22,6 +22,8 @@ _STABLE = re.compile(
     re.I,
 )
 
+_CONFIRMED = re.compile(r"\bconfirm(s|ed|ation|atory)?\b", re.I)
+
 _PLACEHOLDER = re.compile(r"\.\.\.|<[^>]*>|\b(tbd|todo|fixme|xxx|n/?a)\b|\?\?", re.I)
 _ASSERTED = re.compile(
     r"\b(assum\w+|estimat\w+|guess\w*|expect\w*|presum\w+|probabl[ey]|roughly|should|typical(ly)?|usual(ly)?|trust me"
@@ -34,7 +36,16 @@ _TRACEABLE = re.compile(r"[0-9]|[\w.-]/[\w.-]|://")
 
 def overclaimed(text: str) -> str | None:
     """The words of `text` that say more than any test can; None if there are none."""
-    for pattern in (_PROVED, _STABILITY, _STABLE):
+    return _claimed(text, _PROVED, _STABILITY, _STABLE)
+
+
+def confirmed(text: str) -> str | None:
+    """The words of `text` that call something confirmed; None if there are none."""
+    return _claimed(text, _CONFIRMED)
+
+
+def _claimed(text: str, *patterns: re.Pattern[str]) -> str | None:
+    for pattern in patterns:
         for found in pattern.finditer(text):
             if not _NEGATED.search(text[: found.start()]):
                 return found.group().strip(" .:;,!?")
