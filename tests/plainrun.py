@@ -57,7 +57,7 @@ def freeze_job(root: Path | str, plan_path: Path) -> Task:
     """What a launch does before it starts anything; returns its task. `take` gives it a launch id."""
     site = site_of(plan_path, str(root))
     ready = make_ready(site)
-    lock(site, ready)
+    lock(site, ready, site.run_log("launch"))
     return task_of(site, ready)
 
 

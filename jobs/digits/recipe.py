@@ -54,6 +54,17 @@ class DigitsVae:
         lr: float = 1e-3
         beta: float = 0.05  # weight of a latent's kl against a pixel's squared error
 
+    proposes = {  # what `raykit plan new` writes as lines marked (r)
+        "splits": {"group": "content", "train": 0.70, "development": 0.15, "report_only": 0.15},
+        "run": {"batch": 64, "checkpoint_every": 200, "select": "min development.ratio"},
+        "qc": {
+            "every": 200,
+            "roster": {"stratum": "label", "units": 20},
+            "fields": {"latent": {"space": "log", "low": 5, "high": 95, "collapse": 0.2}},
+            "on_failure": "continue",
+        },
+    }
+
     def model(self, params: Params) -> Vae:
         self.beta = params.beta
         return Vae(params.width, params.latent)

@@ -7,7 +7,7 @@ confirmation, and a tenth kept back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from raykit.budget.amounts import HOUR_MS, affordable_ms, as_input, plain, shown, time_cost
@@ -26,26 +26,41 @@ KEPT_PERMILLE = 100
 
 
 def plan_lines(
-    *, ceiling: int, train: Sizing, fixed: Mapping[str, int], scratch: int, unit: Unit = "usd"
+    *,
+    ceiling: int,
+    train: Sizing,
+    fixed: Mapping[str, int],
+    scratch: int,
+    work: Sequence[Line] = (),
+    unit: Unit = "usd",
 ) -> tuple[Line, ...]:
-    """The lines of a plan with one training run; they sum to the ceiling exactly.
+    """The lines of a plan with one training run and the `work` around it; they sum to the ceiling exactly.
 
     Raises:
-        BudgetError: the run, its confirmation and what is fixed do not fit under the ceiling.
+        BudgetError: the run, the work around it, its confirmation and what is fixed do not fit under the ceiling.
     """
-    lines = [Line(line=name, purpose="overhead", planned=amount) for name, amount in sorted(fixed.items())]
+    lines = [
+        *work,
+        *(Line(line=name, purpose="overhead", planned=amount) for name, amount in sorted(fixed.items())),
+    ]
     if scratch:
         lines.append(Line(line=SCRATCH, purpose="scratch", planned=scratch))
     run = worst_case(train)
-    rest = ceiling - sum(line.planned for line in lines) - 2 * run
+    around = sum(line.planned for line in lines)
+    rest = ceiling - around - 2 * run
     if rest < 0:
-        taken = shown(ceiling - rest, unit)
         raise BudgetError(
-            f"this plan may cost {taken}: {shown(run, unit)} for the run, as much kept to confirm it, and the rest "
-            f"is fixed; its ceiling is {shown(ceiling, unit)}",
+            f"this plan may cost {shown(ceiling - rest, unit)}, and its ceiling is {shown(ceiling, unit)}: "
+            f"{shown(run, unit)} for the run, {shown(around, unit)} for what is around it "
+            f"({', '.join(f'{line.line} {shown(line.planned, unit)}' for line in lines) or 'nothing'}), and no room "
+            f"for the confirmation run, {shown(run, unit)}"
+            if ceiling - around >= run
+            else f"this plan may cost {shown(run + around, unit)} before anything is kept to confirm it, and its "
+            f"ceiling is {shown(ceiling, unit)}",
             field="budget",
             value=shown(ceiling, unit),
-            rule="the lines sum to the ceiling, with one run kept for confirmation",
+            rule=f"the lines sum to the ceiling, with one run kept for confirmation: at least "
+            f"{shown(around + 2 * run, unit)}",
             remedy="raise the ceiling, or shorten the run (run.wall_h, run.updates, run.attempts)",
         )
     return (

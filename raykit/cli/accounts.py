@@ -120,6 +120,8 @@ def projection_now(store: ObjectStore, name: str) -> Callable[[Book], str]:
     """
     from raykit.budget.acts import allocation_of
     from raykit.plan import projection
+    from raykit.store.plans import newest_stored_lock
 
-    plan = known_plan(store, name)
-    return lambda book: projection(plan, ceiling=allocation_of(book, name).ceiling)
+    plan, lock = known_plan(store, name), newest_stored_lock(store, name)
+    base = None if lock is None else lock.base
+    return lambda book: projection(plan, ceiling=allocation_of(book, name).ceiling, base=base)

@@ -22,6 +22,7 @@ from raykit.cli.options import (
     at_root,
     is_scripted,
     person_of,
+    words,
 )
 from raykit.cli.progress import display
 from raykit.errors import ApprovalError, GateError, InvalidInput, PlanError, RaykitError, Refused, Stopped
@@ -44,6 +45,12 @@ Repair = Annotated[
 ]
 
 
+Deviation = Annotated[
+    str | None,
+    typer.Option(
+        "--deviation", metavar="TEXT", help="Why the plan was changed after results were seen; kept for ever."
+    ),
+]
 Person = Annotated[
     str | None,
     typer.Option("--by", envvar="RAYKIT_PERSON", help="The person who says so."),
@@ -54,6 +61,7 @@ def launch(
     plan: Plan,
     approve: Approve = None,
     repair: Repair = None,
+    deviation: Deviation = None,
     by: Person = None,
     scripted: Scripted = False,
     root: Root = DEFAULT_ROOT,
@@ -72,7 +80,11 @@ def launch(
     site = site_of(plan, root)
     if repair is not None:
         _repair(site, repair, person_of(by))
-    _run(site, json=json, approved=_approving(approve, by, scripted))
+    said = None
+    if deviation is not None:
+        why = words(deviation, field="--deviation", what="why the plan was changed after results were seen")
+        said = f"{why} ({person_of(by)})"
+    _run(site, json=json, approved=_approving(approve, by, scripted), deviation=said)
 
 
 def resume(
@@ -208,7 +220,7 @@ def _would_refuse(site: Site, acts: Acts, approved: Approving | None) -> RaykitE
     if log.state.completed:
         return None
     try:
-        require_spendable(site, make_ready(site), log, acts, approved)
+        require_spendable(site, make_ready(site).lock, log, acts, approved)
     except (Refused, Stopped) as refusal:
         return refusal
     return None
@@ -286,18 +298,18 @@ def _detach(site: Site, approved: Approving | None, *, json: bool) -> None:
         )
 
 
-def _run(site: Site, *, json: bool, approved: Approving | None) -> None:
+def _run(site: Site, *, json: bool, approved: Approving | None, deviation: str | None = None) -> None:
     from raykit.fleet.supervisor import launch as run
 
     try:
         with display(quiet=json) as shown:
-            outcome = run(site, tell=shown.tell, say=shown.say, approved=approved)
+            outcome = run(site, tell=shown.tell, say=shown.say, approved=approved, deviation=deviation)
     except ApprovalError as error:
         typed = _asked(error, site) if approved is None and not json else None
         if typed is None:
             raise
         with display(quiet=json) as shown:
-            outcome = run(site, tell=shown.tell, say=shown.say, approved=typed)
+            outcome = run(site, tell=shown.tell, say=shown.say, approved=typed, deviation=deviation)
     if json:
         output.print_json(_record(outcome))
     else:

@@ -155,6 +155,8 @@ def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at:
     command = f"raykit resume {scope}{at}"
     if pause.cause == "defect":
         command = f'raykit resume {scope} --repair "what you changed"{at}'
+    elif pause.cause == "premise":
+        command = f'raykit resume {scope} --repair "what was decided, and why" --by NAME{at}'
     elif pause.cause in ("ceiling", "replan"):
         yield f"  -> raykit budget replan {view.experiment}{at} --reason ... --by NAME      then      {command}"
         yield f"     why: raykit budget show {view.experiment}{at}"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from raykit.errors import ApprovalError, PlanError, RaykitError
+from raykit.errors import ApprovalError, PlanError, RaykitError, ReviewError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -211,7 +211,8 @@ def print_json(value: Any, stream: TextIO | None = None) -> None:
 
 _COMMANDS = re.compile(
     r"raykit (?:(?:budget|approve|checkpoints) [a-z]+"
-    r"|launch|resume|pause|cancel|status|show|logs|history|check|ls|watch)\b"
+    r"|launch|resume|pause|cancel|status|show|logs|history|check|ls|watch"
+    r"|observe|conclude|note|measured|counted|lessons)\b"
 )
 
 
@@ -238,18 +239,18 @@ def error_record(error: RaykitError) -> dict[str, Any]:
         record["value"] = _plain(error.value)
     if isinstance(error, ApprovalError) and error.facts:
         record["facts"] = dict(error.facts)
-    if isinstance(error, PlanError):
-        if error.line is not None:
-            record["line"] = error.line
-        if error.findings:
-            record["findings"] = [error_record(finding) for finding in error.findings]
+    if isinstance(error, PlanError) and error.line is not None:
+        record["line"] = error.line
+    if isinstance(error, PlanError | ReviewError) and error.findings:
+        record["findings"] = [error_record(finding) for finding in error.findings]
     return record
 
 
 def error_lines(error: RaykitError) -> Iterator[str]:
     """An error as lines of text, its exit code last."""
-    if isinstance(error, PlanError) and error.findings:
-        yield f"{error.message}. Nothing was started, nothing was spent."
+    if isinstance(error, PlanError | ReviewError) and error.findings:
+        lead = "" if isinstance(error, PlanError) else "refused: "
+        yield f"{lead}{error.message}. Nothing was started, nothing was spent."
         yield from _finding_lines(error.findings)
     else:
         yield f"{_LEADS.get(error.exit_code, error.kind)}: {clean(error.message)}"

@@ -37,6 +37,13 @@ def pause(
     ] = "all",
     reason: Reason = None,
     by: By = None,
+    premise: Annotated[
+        bool,
+        typer.Option(
+            "--premise",
+            help="What the plan was approved on is not so (a premise, a cost, a trade-off): a person decides anew.",
+        ),
+    ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask, and do not follow.")] = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout-s", min=0.0, help="How long to follow, in seconds.")
@@ -66,7 +73,14 @@ def pause(
     # Looked at before: a run may reach its boundary before anyone can look after it was asked.
     follow = _Following(found, whom, quiet=as_json)
     follow.look_around()
-    said = people.pause(found.store, whom, reason=why, person=person, at=time.time())
+    said = people.pause(
+        found.store,
+        whom,
+        reason=why,
+        person=person,
+        cause="premise" if premise else "person",
+        at=time.time(),
+    )
     assert said.holds is not None
     follow.begin(said.holds, new=said.new)
     if not no_wait:

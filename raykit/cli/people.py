@@ -31,7 +31,7 @@ from raykit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from raykit.budget.book import Book
-    from raykit.plan import Plan
+    from raykit.plan import LockedBase, Plan
     from raykit.read import Root as ReadRoot
     from raykit.records import Record
     from raykit.store.base import ObjectStore
@@ -219,7 +219,7 @@ def _planned(store: ObjectStore, target: str, root: str) -> tuple[str, Callable[
 
     site = site_of(Path(target), root)
     acts = read_acts(store, site.name)
-    open_spending(site, make_ready(site), site.run_log("reader"), acts)
+    open_spending(site, make_ready(site).lock, site.run_log("reader"), acts)
     return site.name, lambda book: projection_of(site, book)
 
 
@@ -315,9 +315,9 @@ def approve_restart(
     person = person_of(by)
     why = words(reason, field="--reason", what="a restart throws trained updates away: say why that is right")
     store = open_root(root).store
-    plan = _plan(store, target)
+    plan, base = _plan(store, target, root)
     event = RestartApproved(
-        projection=projection(plan, ceiling=_ceiling(store, plan)),
+        projection=projection(plan, ceiling=_ceiling(store, plan), base=base),
         covers=f"training {plan.name} from update 0, as planned now",
         reason=why,
         person=person,
@@ -340,18 +340,18 @@ def approve_restart(
     )
 
 
-def _plan(store: ObjectStore, target: str) -> Plan:
-    from raykit.errors import PlanError
-    from raykit.plan import load_plan
+def _plan(store: ObjectStore, target: str, root: str) -> tuple[Plan, LockedBase | None]:
+    """The plan that `target` names, and the weights that it weighs."""
+    from raykit.store.plans import newest_stored_lock
 
     if not _is_file(target):
-        return known_plan(store, target)
-    try:
-        return load_plan(Path(target).read_bytes(), where=target)
-    except OSError as error:
-        raise PlanError(
-            f"{target} cannot be read: {error.strerror}", field="PLAN", value=target, rule="a plan file"
-        ) from error
+        lock = newest_stored_lock(store, target)
+        return known_plan(store, target), None if lock is None else lock.base
+    from raykit.fleet.site import place
+    from raykit.read.planfile import read_plan_file
+
+    data, plan = read_plan_file(Path(target))
+    return plan, place(plan, data, Path(target).parent, root).base
 
 
 def _ceiling(store: ObjectStore, plan: Plan) -> int:

@@ -1,175 +1,123 @@
-"""`raykit plan`: write a plan, judge it, explain it."""
+"""`raykit plan`: write a plan, judge it, explain it, and say what a change does to its approval."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import re
-import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raykit.cli import output
-from raykit.cli.options import Json
-from raykit.errors import InvalidInput, PlanError
-from raykit.ids import safe_name
+from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root
+from raykit.errors import ApprovalError, InvalidInput, NotFoundError, PlanError, ReviewError
 
 if TYPE_CHECKING:
+    from raykit.fleet.evidence import Case
     from raykit.plan import Lock, Plan
+    from raykit.review import Review
 
 PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")]
-
-
-# --- new ----------------------------------------------------------------------------------------------------
-
-
-def new(
-    recipe: Annotated[str, typer.Option("--recipe", help="The recipe, as module:Class.")],
-    out: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("plan.toml"),
-    name: Annotated[
-        str | None, typer.Option("--name", help="The plan's name; the recipe's by default.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Write a plan for a recipe.
-
-    What raykit proposes is a line marked (p); what only you can say is a line marked <- yours. No threshold
-    of quality is ever proposed.
-
-    Raises:
-        PlanError: the recipe cannot be found or made.
-        UnsafeNameError: the name is not a safe one.
-        InvalidInput: the file exists already, or cannot be written.
-    """
-    from raykit.plan.template import open_judgements, plan_text
-    from raykit.train.recipe import load_recipe, recipe_folder
-
-    found = load_recipe(recipe, recipe_folder(recipe, out))
-    chosen = safe_name(name or _name_of(recipe))
-    text = plan_text(
-        name=chosen, recipe=recipe, params=_params_of(found), has_fields=hasattr(found, "fields")
-    )
-    _write_new(out, text)
-    count = open_judgements(text)
-    if as_json:
-        output.print_json({"plan": str(out), "name": chosen, "judgements": count})
-    else:
-        print(f"  wrote  {out}, {count} lines marked <- yours need your judgement")
-        print(f"  next   raykit plan check {out}")
-
-
-def _name_of(recipe: str) -> str:
-    """`recipe:DigitsVae` as `digits-vae`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", recipe.rpartition(":")[2])
-    return words.replace("_", "-").strip("-").lower()
-
-
-def _params_of(recipe: object) -> list[Any]:
-    from raykit.plan.template import Param
-
-    declared = getattr(recipe, "Params", None)
-    if not (isinstance(declared, type) and dataclasses.is_dataclass(declared)):
-        return []
-    return [Param(field.name, _default(field)) for field in dataclasses.fields(declared) if field.init]
-
-
-def _default(field: dataclasses.Field[Any]) -> object:
-    """The field's default, or None where TOML has no word for it."""
-    from raykit.plan.template import toml_value
-
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    try:
-        toml_value(default)
-    except TypeError:
-        return None
-    return default
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise InvalidInput(
-            f"{path} exists already",
-            field="--output",
-            rule="a file that does not exist yet",
-            remedy="raykit plan new -o another.toml",
-        ) from error
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}", field="--output") from error
 
 
 # --- check, show --------------------------------------------------------------------------------------------
 
 
-def check(plan: PlanPath, as_json: Json = False) -> None:
-    """Judge a plan, say what it will do, and write its lock beside it.
+def check(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+    """Judge a plan, say what it will do and may cost, and write its lock beside it.
 
     Every finding is reported at once. Nothing is started and nothing is spent.
 
     Raises:
-        PlanError: a field of the plan, or of the recipe's params, is wrong; `findings` has them all.
+        PlanError: a field of the plan, or of the recipe's params, is wrong or missing; `findings` has them all.
+        ReviewError: items of the review have failed.
+        ApprovalError: it begins anew beside weights that are there, and no person has approved that.
+        NotFoundError: its base is not in the store.
+        CorruptError: what is stored does not match its digests.
         InvalidInput: the lock cannot be written.
     """
-    parsed, lock = _judge(plan)
+    from raykit.cli import planview
+
+    case, review, refusal = _judge(plan, root)
+    if refusal is not None:
+        if not as_json and not isinstance(refusal, PlanError):
+            output.print_lines(planview.short(case, review))
+        raise refusal
+    lock = _judged(case, review)
     path = _lock_path(plan)
     changed = _write_lock(path, lock.to_text())
     if as_json:
-        output.print_json({"lock": str(path), "sha256": lock.digest, "changed": changed})
+        output.print_json(
+            {"lock": str(path), "sha256": lock.digest, "changed": changed, **planview.record(case, review)}
+        )
         return
-    print("\n".join(_statement(parsed, lock)))
-    print(f"\n  {'wrote' if changed else 'same as before:'}  {path};   next: raykit launch {plan}")
+    output.print_lines(planview.short(case, review, lock))
+    next_step = f"raykit launch {plan}{at_root(root)}"
+    if lock.not_yet:
+        next_step = f"nothing yet: this version cannot run {'; '.join(lock.not_yet)}"
+    print(f"\n  {'wrote' if changed else 'same as before:'}  {path};   next: {next_step}")
 
 
-def show(plan: PlanPath, as_json: Json = False) -> None:
-    """Explain a plan as `check` does, writing nothing. With --json: the lock.
+def show(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+    """Explain a plan whole: its statement, the alternatives, what changed, what it may cost. Writes nothing.
+
+    With --json: the lock. What the review would refuse is said at the end, and refuses nothing here.
 
     Raises:
         PlanError: a field of the plan, or of the recipe's params, is wrong; `findings` has them all.
+        NotFoundError: its base is not in the store.
+        CorruptError: what is stored does not match its digests.
     """
-    parsed, lock = _judge(plan)
+    import sys
+
+    from raykit.cli import planview
+
+    case, review, refusal = _judge(plan, root)
     if as_json:
-        sys.stdout.write(lock.to_text())
-    else:
-        print("\n".join(_statement(parsed, lock)))
+        sys.stdout.write(_judged(case, review).to_text())
+        return
+    output.print_lines(planview.whole(case, review, _judged(case, review)))
+    if refusal is not None:
+        print("\n  a launch would be refused:")
+        output.print_lines(
+            f"  {line}" for line in output.error_lines(refusal) if not line.startswith("exit ")
+        )
 
 
-def read_plan(path: Path) -> tuple[bytes, Plan]:
-    """A plan file, as bytes and as a plan.
+def _judge(path: Path, root: str) -> tuple[Case, Review, PlanError | ReviewError | ApprovalError | None]:
+    """The plan's case and its review; and what the review refuses, with the lines of the file."""
+    from raykit.plan import located
+    from raykit.read.planfile import read_plan_file
 
-    Raises:
-        PlanError: the file cannot be read, or anything in it is wrong.
-    """
-    from raykit.plan import MAX_BYTES, load_plan
-
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)  # load_plan refuses what is longer, unread
-    except OSError as error:
-        raise PlanError(
-            f"{path} cannot be read: {error.strerror}", field="PLAN", rule="a plan file"
-        ) from error
-    return data, load_plan(data, where=str(path))
-
-
-def _judge(path: Path) -> tuple[Plan, Lock]:
-    from raykit.plan import located, require_supported
-
-    data, plan = read_plan(path)
-    require_supported(plan)
+    data, plan = read_plan_file(path)
     # only now: these load torch
-    from raykit.train.prepare import prepare
+    from raykit.fleet.evidence import gather
+    from raykit.fleet.site import place
+    from raykit.review import require_passed, review
     from raykit.train.recipe import recipe_folder
 
     try:
-        return plan, prepare(plan, data, recipe_folder(plan.recipe, path)).lock
+        case = gather(place(plan, data, recipe_folder(plan.recipe, path), root))
     except PlanError as error:
         raise located(error, data, where=str(path)) from error
+    found = review(case.evidence)
+    try:
+        require_passed(case.evidence, found)
+    except PlanError as error:
+        return case, found, located(error, data, where=str(path))
+    except (ReviewError, ApprovalError) as error:
+        return case, found, error
+    return case, found, None
+
+
+def _judged(case: Case, review: Review) -> Lock:
+    """The lock with what the review saw; one that was frozen in the store stays as it is."""
+    from raykit.review import judged
+
+    if case.lock.judged is not None:
+        return case.lock
+    return case.lock.model_copy(update={"judged": judged(case.evidence, review)})
 
 
 def _lock_path(plan: Path) -> Path:
@@ -195,129 +143,142 @@ def _write_lock(path: Path, text: str) -> bool:
     return True
 
 
-# --- the statement ------------------------------------------------------------------------------------------
+# --- diff ---------------------------------------------------------------------------------------------------
 
 
-def _statement(plan: Plan, lock: Lock) -> Iterator[str]:
-    """What the run is, what it takes and what it reuses, before anybody says yes."""
-    dot = f" {output.DOT} "
-    yield dot.join([f"  {plan.name}", plan.category.replace("-", " "), f"lock {output.short(lock.digest)}"])
-    yield ""
-    yield output.facts(
-        [
-            ("decides", _one_line(plan.decision)),
-            ("if no", _one_line(plan.if_no or "not said")),
-            ("claim", _claim(plan)),
-            ("trains", f"{plan.recipe} from the start, nothing reused, nothing discarded"),
-            (
-                "params",
-                ", ".join(f"{key} = {_value(item)}" for key, item in plan.run.params.items()) or "none",
-            ),
-            ("rows", _rows(lock)),
-            ("length", _length(lock)),
-            ("batch", _batch(plan, lock)),
-            ("saves", _saves(plan, lock)),
-            ("selects", plan.run.select or "nothing"),
-            ("stops", _stops(plan)),
-            ("resume", f"{plan.run.resume} or better, at most {plan.run.attempts} attempts"),
-            ("numbers", _numbers(plan)),
-            ("gates", ", ".join(lock.gates)),
-            ("cost", _cost(plan)),
-            *(
-                [("later", f"recorded, acts from a later version: {', '.join(lock.acts_later)}")]
-                * bool(lock.acts_later)
-            ),
-        ]
+def diff(
+    plan: PlanPath,
+    other: Annotated[
+        Path | None,
+        typer.Argument(metavar="[OTHER]", help="A second plan file; else what the store has locked."),
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """What differs between a plan and its newest lock, or between two plan files; whether an approval still covers it.
+
+    A change before any result was seen is an amendment, one after that a deviation.
+
+    Raises:
+        PlanError: a plan file is wrong.
+        NotFoundError: the plan was never locked in this store.
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.plan import consequential, differences, ends_approval
+    from raykit.read.planfile import read_plan_file
+    from raykit.read.sizing import ceiling_of
+
+    _, given = read_plan_file(plan)
+    if other is not None:
+        was, now, name = given, read_plan_file(other)[1], f"{plan} -> {other}"
+        covered, seen = None, None
+    else:
+        was, now, name = _locked_plan(given.name, root), given, f"{given.name}: its lock -> {plan}"
+        covered, seen = _approval(given.name, root), _seen_update(given.name, root)
+    changed = differences(was.plain(), now.plain())
+    ends = ends_approval(
+        consequential(was, ceiling=ceiling_of(was)), consequential(now, ceiling=ceiling_of(now))
     )
+    kind = "amendment" if not seen else "deviation"
+    rows = [
+        (
+            field,
+            _value(before),
+            _value(after),
+            "ends an approval" if _within(field, ends) else "still covered",
+        )
+        for field, before, after in changed
+    ]
+    if as_json:
+        output.print_json(
+            {
+                "changed": [{"field": f, "was": b, "now": a} for f, b, a in changed],
+                "ends_approval": ends,
+                "approved_by": covered,
+                "kind": None if other is not None or not changed else kind,
+                "seen_update": seen,
+            }
+        )
+        return
+    if not rows:
+        print(f"  {name}: nothing differs")
+        return
+    print(output.table(("FIELD", "WAS", "NOW", "APPROVAL"), rows))
+    if other is None:
+        at = "nothing had been seen" if not seen else f"results to update {seen:,} had been seen"
+        print(f"  {kind}: {at}")
+    if not ends:
+        print(
+            f"  still covered by what {covered} approved" if covered else "  an approval would still cover it"
+        )
+    else:
+        print(f"  not covered: {', '.join(ends)}")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _within(field: str, ends: list[str]) -> bool:
+    return any(field == end or field.startswith(f"{end}.") or end.startswith(f"{field}.") for end in ends)
 
 
 def _value(value: object) -> str:
     from raykit.plan.template import toml_value
 
-    return toml_value(value)
+    if value is None:
+        return "-"
+    try:
+        text = toml_value(value)
+    except TypeError:
+        text = str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _claim(plan: Plan) -> str:
-    claim = plan.claim
-    return (
-        f"{_one_line(claim.success or claim.metric)}; worthwhile from {claim.worthwhile:g} in {claim.metric}"
-    )
+def _locked_plan(name: str, root: str) -> Plan:
+    from raykit.cli.options import open_root
+    from raykit.store.plans import newest_lock, read_plan
+
+    store = open_root(root).store
+    locked = newest_lock(store, name)
+    if locked is None:
+        raise NotFoundError(
+            f"{name} was never locked in {store.url}",
+            field="PLAN",
+            value=name,
+            rule="a plan that was launched, or two plan files",
+            remedy=f"raykit plan diff OLD.toml NEW.toml   or   raykit launch PLAN{at_root(root)}",
+        )
+    return read_plan(store, name, locked.plan)
 
 
-_AUTHORITY = {
-    "development": " (selects)",
-    "report_only": " (never selects)",
-    "sealed": " (opens once)",
-}
+def _approval(name: str, root: str) -> str | None:
+    """The person whose approval of this plan is the newest; None if nobody approved it."""
+    from raykit.cli.options import open_root
+    from raykit.records import Approved
+    from raykit.store.accounts import account_of
+    from raykit.store.ledger import Ledger
+
+    store = open_root(root).store
+    account = account_of(store, name)
+    if account is None:
+        return None
+    ledger = Ledger(store, account, by="reader")
+    ledger.refresh()
+    found = [
+        event.person
+        for entry in ledger.entries
+        for event in entry.events
+        if isinstance(event, Approved) and event.experiment == name
+    ]
+    return found[-1] if found else None
 
 
-def _rows(lock: Lock) -> str:
-    dot = f" {output.DOT} "
-    return dot.join(f"{role} {output.count(n)}{_AUTHORITY.get(role, '')}" for role, n in lock.rows.items())
+def _seen_update(name: str, root: str) -> int:
+    import raykit
+    from raykit.cli.options import open_root
+
+    store = open_root(root).store
+    return max((view.update for view in raykit.open(store).runs() if view.experiment == name), default=0)
 
 
-def _length(lock: Lock) -> str:
-    examples = f"{output.count(lock.updates)} updates x {output.count(lock.effective_batch)} examples"
-    return f"{examples} = {output.count(lock.samples)} samples = {lock.epochs:,.1f} epochs"
-
-
-def _batch(plan: Plan, lock: Lock) -> str:
-    run = plan.run
-    parts = f"{lock.micro_batch} a micro-batch x {run.accumulate} accumulated x {run.workers} workers"
-    return f"{lock.effective_batch} effective = {parts}"
-
-
-def _saves(plan: Plan, lock: Lock) -> str:
-    run, dot = plan.run, f" {output.DOT} "
-    every = [output.count(n) for n in (run.checkpoint_every, run.evaluate_every, run.curves.every)]
-    return dot.join(
-        [
-            f"{output.count(lock.checkpoints)} checkpoints (update 0, every {every[0]}, the last)",
-            f"{output.count(lock.evaluations)} evaluations (every {every[1]})",
-            f"curves drawn {output.count(lock.curves)} times (every {every[2]}, {run.curves.smooth})",
-        ]
-    )
-
-
-def _stops(plan: Plan) -> str:
-    end = f"at {output.count(plan.run.updates)} updates"
-    rule = plan.run.stopping
-    if rule is None:
-        return f"{end}, never earlier"
-    better = f"without development.{rule.metric} better by more than {rule.min_delta:g} ({rule.mode})"
-    return f"after {rule.patience} evaluations {better}, {end} at the latest"
-
-
-def _numbers(plan: Plan) -> str:
-    dtype = plan.run.dtype
-    precision = f"parameters {dtype.params}, optimizer {dtype.optimizer}, autocast {dtype.autocast}"
-    clip = f"gradients clipped at {plan.run.clip:g}" if plan.run.clip is not None else "gradients not clipped"
-    kernels = (
-        "deterministic kernels" if plan.run.deterministic else "kernels that need not repeat bit for bit"
-    )
-    return f"{precision}; {clip}; {kernels}; seed {plan.run.seed}"
-
-
-def _cost(plan: Plan) -> str:
-    from raykit.budget.amounts import shown
-    from raykit.budget.lines import plan_lines
-    from raykit.read.sizing import ceiling_of, fixed_of, scratch_of, sized, unit_of
-
-    train, ceiling = sized(plan, None, None), ceiling_of(plan)
-    unit = unit_of(plan)
-    bound = "no ceiling given"
-    if plan.budget is not None:
-        bound = f"ceiling below ${shown(ceiling)}" if unit == "usd" else f"at most {shown(ceiling, unit)}"
-    if train.rate == 0:
-        return f"this machine's own processors: not billed; {bound}"
-    lines = plan_lines(
-        ceiling=ceiling, train=train, fixed=fixed_of(plan), scratch=scratch_of(plan), unit=unit
-    )
-    parts = ", ".join(f"{line.line} {shown(line.planned, unit)}" for line in lines)
-    guess = " (a guess: no run of this plan is measured yet)" if train.uncertain and not train.capped else ""
-    each = f"{train.accelerators} x {shown(train.rate, unit)} an hour ({train.source})"
-    return f"at worst {parts}{guess}; {bound}; {each}"
+def named_values(values: dict[str, Any]) -> str:
+    """`width = 32, lr = 0.001`."""
+    return ", ".join(f"{key} = {_value(item)}" for key, item in values.items()) or "none"

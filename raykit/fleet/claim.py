@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 
 from raykit import reconcile as brain
 from raykit.errors import GateError, HeldError, RaykitError
-from raykit.fleet.restarts import require_no_restart
+from raykit.fleet.evidence import gather
 from raykit.fleet.site import RUN, Site, changed_members, make_ready, task_of
 from raykit.fleet.spending import (
     Approving,
     Spending,
     approve,
-    draft_of,
     open_spending,
     require_spendable,
 )
 from raykit.ids import digest_of
 from raykit.pauses import fold_acts, require_running, scopes_of
-from raykit.plan import contract, differences
+from raykit.plan import Lock, contract, differences
 from raykit.records import (
     Amended,
     AttemptEnded,
@@ -37,6 +36,7 @@ from raykit.records import (
     RunEntry,
     RunRecord,
 )
+from raykit.review import judged, require_passed, review
 from raykit.store import layout
 from raykit.store.log import Log, RunLog
 from raykit.store.people import People
@@ -87,10 +87,17 @@ class Claimed:
     spending: Spending
 
 
-def claim(site: Site, log: RunLog, people: People, approved: Approving | None = None) -> Claimed:
+def claim(
+    site: Site,
+    log: RunLog,
+    people: People,
+    approved: Approving | None = None,
+    deviation: str | None = None,
+) -> Claimed:
     """Decide how the run goes on, freeze what it is made of, and take it for a new launch.
 
-    `approved` is what a person has said beforehand about money; without it, what needs an approval is refused.
+    `approved` is what a person has said beforehand about money; without it, what needs an approval is refused. So is
+    a plan that changed after results were seen, without a word on the `deviation`.
 
     Raises:
         CancelledError: the experiment was ended for good.
@@ -98,8 +105,9 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
         ApprovalError: a person has to approve this plan or this restart first, or to part it from an account.
         BudgetError: the ceiling, the line or the account cannot pay.
         ReplanError: money has to be moved first.
-        GateError: a necessary check has failed, and no repair is recorded.
-        PlanError: the recipe, its params, data or splits are not usable.
+        GateError: a necessary check has failed, and no repair is recorded; or there is nothing to train.
+        ReviewError: the plan needs revision.
+        PlanError: the recipe, its params, data or splits are not usable, or the plan leaves something unsaid.
         UnusableRootError: the store cannot be written or trusted.
         HeldError: another launch that is alive holds the run.
         ExactnessError: the resume would be less exact than the plan needs.
@@ -109,10 +117,9 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
     acts = people.refresh()
     require_running(acts, site.name, scopes_of(site.name, "train", digest_of(contract(site.plan))))
     ready = make_ready(site)
+    _takeable(log.state, task_of(site, ready))
+    ready = _reviewed(site, ready, log, approved, deviation)
     task = task_of(site, ready)
-    _takeable(log.state, task)
-    if not log.state.attempts:
-        require_no_restart(site, ready, draft_of(site, ready, log))
     start = decide_start(
         site.store,
         task,
@@ -122,22 +129,44 @@ def claim(site: Site, log: RunLog, people: People, approved: Approving | None = 
         changed_members(site, ready),
         code=frozen.folder_files(site.folder),
     )
-    _require_spendable(site, ready, log, people, task, approved)
+    _require_spendable(site, ready.lock, log, people, task, approved)
     probe(site.store)
-    lock(site, ready)
-    spending = open_spending(site, ready, log, acts)
+    lock(site, ready, log, deviation)
+    spending = open_spending(site, ready.lock, log, acts)
     if approved is not None:
         approve(site, spending, approved)
     _take(log, task)
     return Claimed(task=task, start=start, spending=spending)
 
 
+def _reviewed(
+    site: Site, ready: Prepared, log: RunLog, approved: Approving | None, deviation: str | None
+) -> Prepared:
+    """The same, with a lock that says what its review saw. A plan that is locked as it is was reviewed then."""
+    if site.plan.base is not None and site.plan.base.start == "use":
+        raise GateError(
+            f"{site.name} uses {site.plan.base.candidate} as it is: there is nothing to train",
+            field="base.start",
+            value="use",
+            remedy=f'raykit conclude {site.name} --outcome no-full-run --says "..." --by NAME',
+        )
+    if ready.lock.judged is not None and log.state.attempts:
+        return ready
+    case = gather(site, ready=ready, approved=approved, deviation=deviation)
+    found = review(case.evidence)
+    require_passed(case.evidence, found)
+    if ready.lock.judged is not None:
+        return ready
+    seen = judged(case.evidence, found)
+    return replace(ready, lock=ready.lock.model_copy(update={"judged": seen}))
+
+
 def _require_spendable(
-    site: Site, ready: Prepared, log: RunLog, people: People, task: Task, approved: Approving | None
+    site: Site, sealed: Lock, log: RunLog, people: People, task: Task, approved: Approving | None
 ) -> None:
     """As `require_spendable`; but where another launch has just taken the run, that is what is said."""
     try:
-        require_spendable(site, ready, log, people.acts, approved)
+        require_spendable(site, sealed, log, people.acts, approved)
     except RaykitError:
         log.refresh()
         _takeable(log.state, task)
@@ -171,7 +200,7 @@ def _takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
     return action
 
 
-def lock(site: Site, ready: Prepared) -> None:
+def lock(site: Site, ready: Prepared, run_log: RunLog, deviation: str | None = None) -> None:
     """Store what the lock binds, and say in the experiment's log that it is locked.
 
     Raises:
@@ -186,16 +215,22 @@ def lock(site: Site, ready: Prepared) -> None:
         code=ready.code_sha256,
         environment=environment,
         data=ready.data_sha256,
+        seen_update=run_log.state.recorded() or None,
+        deviation=deviation,
     )
     log = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by="launch")
 
     def decide(entries: Sequence[ExperimentEntry]) -> list[Record]:
         require_running(fold_acts(entries), site.name, ())
         locks = [event for entry in entries for event in entry.events if isinstance(event, Locked)]
-        return [] if locks and locks[-1] == locked else [locked]
+        when = {"seen_update": locked.seen_update, "deviation": locked.deviation}
+        known = locks[-1].model_copy(update=when) if locks else None
+        return [] if known == locked else [locked]
 
     log.append(decide, at=time.time())
-    record = RunRecord(experiment=site.name, run=RUN, **locked.model_dump(exclude={"event"}))
+    record = RunRecord(
+        experiment=site.name, run=RUN, **locked.model_dump(exclude={"event", "seen_update", "deviation"})
+    )
     key = layout.run_record(site.name, RUN)
     if site.store.head(key) is None:
         site.store.put_new(key, record.to_bytes())

@@ -6,19 +6,27 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raykit.data.members import Membership, compare
 from raykit.data.members import load as load_members
-from raykit.errors import CorruptError, NotFoundError, PlanError
+from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import digest_of
-from raykit.plan import Plan, contract, load_plan, require_supported
+from raykit.plan import (
+    Lock,
+    LockedBase,
+    Plan,
+    contract,
+    require_supported,
+)
+from raykit.read.bases import resolve_base
+from raykit.read.planfile import read_plan_file
 from raykit.records import Difference
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
-from raykit.store.plans import newest_lock, read_plan
+from raykit.store.plans import newest_lock, newest_stored_lock, read_lock, read_plan
 from raykit.train import frozen
 from raykit.train.inputs import Task
 from raykit.train.prepare import Prepared, prepare
@@ -38,6 +46,10 @@ class Site:
     plan_bytes: bytes
     folder: Path
     """The folder that the recipe's module is in."""
+    locked: Lock | None = None
+    """The newest lock that the store has of this experiment."""
+    base: LockedBase | None = None
+    """The weights that the plan starts from or weighs, by their bytes."""
 
     @property
     def name(self) -> str:
@@ -56,25 +68,49 @@ class Site:
 
 
 def site_of(plan_path: Path, root: str) -> Site:
-    """Read a plan file.
+    """Read a plan file that is to be launched.
 
     Raises:
         PlanError: it cannot be read, or its fields are wrong, or it needs what this version does not have.
+        NotFoundError: its base is not in the store.
+        CorruptError: its base, or what was locked of it, does not match its digests.
         UnusableRootError: the root is not a path or an s3 URL.
+        StoreUnavailableError: the store did not answer.
     """
-    try:
-        data = plan_path.read_bytes()
-    except OSError as error:
-        raise PlanError(
-            f"{plan_path} cannot be read: {error.strerror}",
-            field="PLAN",
-            value=str(plan_path),
-            rule="a plan file",
-        ) from error
-    plan = load_plan(data, where=str(plan_path))
+    data, plan = read_plan_file(plan_path)
     require_supported(plan)
-    folder = recipe_folder(plan.recipe, plan_path)
-    return Site(root=root, store=open_store(root), plan=plan, plan_bytes=data, folder=folder)
+    return place(plan, data, recipe_folder(plan.recipe, plan_path), root)
+
+
+def place(plan: Plan, data: bytes, folder: Path, root: str) -> Site:
+    """A plan in its store, with what the store has of it already.
+
+    Raises:
+        NotFoundError: its base is not in the store.
+        CorruptError: its base, or what was locked of it, does not match its digests.
+        UnusableRootError: the root is not a path or an s3 URL.
+        StoreUnavailableError: the store did not answer.
+    """
+    store = open_store(root)
+    locked = newest_stored_lock(store, plan.name)
+    return Site(
+        root=root,
+        store=store,
+        plan=plan,
+        plan_bytes=data,
+        folder=folder,
+        locked=locked,
+        base=_base(store, plan, locked),
+    )
+
+
+def _base(store: ObjectStore, plan: Plan, locked: Lock | None) -> LockedBase | None:
+    """The base that was locked once stays, whatever its name means today."""
+    if plan.base is None:
+        return None
+    if locked is not None and locked.base is not None and locked.base.candidate == plan.base.candidate:
+        return locked.base
+    return resolve_base(store, plan.base.candidate)
 
 
 @contextmanager
@@ -90,15 +126,33 @@ def stored_site(name: str, root: str) -> Iterator[Site]:
     if locked is None:
         raise NotFoundError(f"there is no experiment {name} in {store.url}", field="NAME", value=name)
     plan = read_plan(store, name, locked.plan)
+    lock = read_lock(store, name, locked.plan)
     data = store.get(layout.plan(name, locked.plan, "plan.toml"))
     with tempfile.TemporaryDirectory(prefix="raykit-resume-") as folder:
         frozen.unpack(frozen.read_code(store, name, locked.code), Path(folder))
-        yield Site(root=root, store=store, plan=plan, plan_bytes=data, folder=Path(folder))
+        yield Site(
+            root=root,
+            store=store,
+            plan=plan,
+            plan_bytes=data,
+            folder=Path(folder),
+            locked=lock,
+            base=lock.base,
+        )
 
 
 def make_ready(site: Site) -> Prepared:
-    """Prepare with the members that the experiment already has."""
-    return prepare(site.plan, site.plan_bytes, site.folder, kept=kept_members(site))
+    """Prepare with the members that the experiment already has; a lock that still says the same stays as it was.
+
+    Raises:
+        PlanError: the recipe, its params, its data or the splits are not usable.
+        CorruptError: what was locked is gone, or does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    ready = prepare(site.plan, site.plan_bytes, site.folder, kept=kept_members(site), base=site.base)
+    if site.locked is not None and site.locked.bare == ready.lock:
+        return replace(ready, lock=site.locked)
+    return ready
 
 
 def kept_members(site: Site) -> Membership | None:

@@ -12,23 +12,24 @@ from raykit.budget import acts as money
 from raykit.budget.admit import settle_at_most
 from raykit.budget.amounts import plain, shown
 from raykit.budget.book import Allocation, Book, Lease
-from raykit.budget.lines import TRAIN, expected_cost, plan_lines
+from raykit.budget.lines import TRAIN, expected_cost
 from raykit.budget.worst import Sizing, at_rate
 from raykit.errors import BudgetError, ReplanError
 from raykit.fleet.door import Attempts, begin, elapsed_ms
 from raykit.fleet.site import Site
 from raykit.ids import digest_of
 from raykit.pauses import Acts
-from raykit.plan import contract, decision_digest, projection
+from raykit.plan import Lock, contract, decision_digest, projection
 from raykit.read.sizing import (
+    base_experiment,
     ceiling_of,
     expected_wall_ms,
-    fixed_of,
-    measure,
-    scratch_of,
+    known_of,
+    lines_of,
     sized,
     sizing_of,
     unit_of,
+    work_around,
 )
 from raykit.reconcile import RunState
 from raykit.records import AccountOpened, Freed, Launched, Place, Planned, Record, Released, Settled
@@ -36,7 +37,6 @@ from raykit.store.accounts import Identity, choose_account, data_identity, join_
 from raykit.store.ledger import Ledger
 from raykit.store.log import RunLog
 from raykit.store.place import gone, this_place
-from raykit.train.prepare import Prepared
 
 PREVIEW = "preview"
 KILLED = "its launch was killed; charged until that was seen"
@@ -63,12 +63,14 @@ class Approving:
     scripted: bool
 
 
-def identity_of(site: Site, ready: Prepared) -> Identity:
+def identity_of(site: Site, lock: Lock) -> Identity:
     """What this plan's work is, as far as its account is concerned."""
     return Identity(
         experiment=site.name,
         decision=decision_digest(site.plan),
-        data=data_identity(ready.data_sha256, digest_of(contract(site.plan))),
+        lineage=site.base.manifest if site.base is not None and site.base.origin == "adopted" else None,
+        parent=base_experiment(site.base),
+        data=data_identity(lock.data, digest_of(contract(site.plan))),
     )
 
 
@@ -77,7 +79,7 @@ def failed_gates(state: RunState, acts: Acts) -> tuple[str, ...]:
     return tuple(gate for gate, attempt in sorted(state.failed.items()) if attempt > acts.repaired)
 
 
-def draft_of(site: Site, ready: Prepared, log: RunLog) -> Book:
+def draft_of(site: Site, lock: Lock, log: RunLog) -> Book:
     """The book of this plan's account as a launch would begin with it. Writes nothing.
 
     Raises:
@@ -87,19 +89,19 @@ def draft_of(site: Site, ready: Prepared, log: RunLog) -> Book:
         StoreUnavailableError: the store did not answer.
     """
     now = time.time()
-    account = choose_account(site.store, identity_of(site, ready), _named(site))
+    account = choose_account(site.store, identity_of(site, lock), _named(site))
     ledger = Ledger(site.store, account, by="reader")
     ledger.refresh()
     draft = ledger.book.draft()
     if draft.opened is None:
         draft.apply(AccountOpened(account=account, unit=unit_of(site.plan), why="preview"), now)
-    for event in _at_a_start(draft, site, ready, log, now):
+    for event in _at_a_start(draft, site, lock, log, now):
         draft.apply(event, now)
     return draft
 
 
 def require_spendable(
-    site: Site, ready: Prepared, log: RunLog, acts: Acts, approved: Approving | None = None
+    site: Site, lock: Lock, log: RunLog, acts: Acts, approved: Approving | None = None
 ) -> None:
     """Try on a draft whether a launch would be let through the door, once `approved` is said. Writes nothing.
 
@@ -113,7 +115,7 @@ def require_spendable(
         CorruptError: the ledger is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    draft = draft_of(site, ready, log)
+    draft = draft_of(site, lock, log)
     _require_same_ceiling(site, draft)
     approval = None if approved is None else _approval(site, draft, approved)
     if approval is not None:
@@ -159,7 +161,7 @@ def _require_same_ceiling(site: Site, book: Book) -> None:
     )
 
 
-def open_spending(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> Spending:
+def open_spending(site: Site, lock: Lock, log: RunLog, acts: Acts) -> Spending:
     """Join the account, set the plan's lines aside, and settle what dead launches have left open.
 
     Raises:
@@ -172,9 +174,9 @@ def open_spending(site: Site, ready: Prepared, log: RunLog, acts: Acts) -> Spend
     """
     now = time.time()
     ledger = join_account(
-        site.store, identity_of(site, ready), _named(site), unit=unit_of(site.plan), by="launch", at=now
+        site.store, identity_of(site, lock), _named(site), unit=unit_of(site.plan), by="launch", at=now
     )
-    ledger.decide(lambda book: _at_a_start(book, site, ready, log, now), at=now)
+    ledger.decide(lambda book: _at_a_start(book, site, lock, log, now), at=now)
     return Spending(ledger=ledger, attempts=attempts_of(site, log, acts, ledger.book))
 
 
@@ -197,7 +199,8 @@ def _at_seen_rate(sizing: Sizing, known: Allocation | None) -> Sizing:
 def projection_of(site: Site, book: Book) -> str:
     """What an approval of this plan has to name, with the ceiling as the ledger has it."""
     known = book.allocations.get(site.name)
-    return projection(site.plan, ceiling=ceiling_of(site.plan) if known is None else known.ceiling)
+    ceiling = ceiling_of(site.plan) if known is None else known.ceiling
+    return projection(site.plan, ceiling=ceiling, base=site.base)
 
 
 def approve(site: Site, spending: Spending, approved: Approving) -> None:
@@ -226,39 +229,34 @@ def _approval(site: Site, book: Book, approved: Approving) -> Record | None:
 # --- what is written at a start -----------------------------------------------------------------------------
 
 
-def _at_a_start(book: Book, site: Site, ready: Prepared, log: RunLog, now: float) -> list[Record]:
+def _at_a_start(book: Book, site: Site, lock: Lock, log: RunLog, now: float) -> list[Record]:
     """What a launch writes before it asks for anything."""
-    return [*_ends_of_dead(book, site, log, now), *_planned(site, ready, book), *_frees(book, site, now)]
+    return [*_ends_of_dead(book, site, log, now), *_planned(site, lock, book), *_frees(book, site, now)]
 
 
 def _named(site: Site) -> str | None:
     return None if site.plan.budget is None else site.plan.budget.account
 
 
-def _planned(site: Site, ready: Prepared, book: Book) -> list[Planned]:
+def _planned(site: Site, lock: Lock, book: Book) -> list[Planned]:
     """The plan's lines, where the ledger does not have them yet: afterwards only a replan changes them."""
     if site.name in book.allocations:
         return []
-    plan, ceiling = site.plan, ceiling_of(site.plan)
-    found = measure(site.store, plan.name)
-    sizing, wall_ms = sized(plan, found, book), expected_wall_ms(plan, found)
+    plan, known = site.plan, known_of(site.store, site.plan, base=base_experiment(lock.base))
+    sizing, wall_ms = sized(plan, known, book), expected_wall_ms(plan, known)
+    around = work_around(plan, known, book, sizing)
+    expected = expected_cost(sizing, sizing.wall_ms if wall_ms is None else wall_ms)
     planned = Planned(
         experiment=site.name,
-        plan=ready.lock_sha256,
+        plan=lock.digest,
         decision=decision_digest(plan),
-        ceiling=ceiling,
-        lines=plan_lines(
-            ceiling=ceiling,
-            train=sizing,
-            fixed=fixed_of(plan),
-            scratch=scratch_of(plan),
-            unit=unit_of(site.plan),
-        ),
-        rates={"train": sizing.rate},
+        ceiling=ceiling_of(plan),
+        lines=lines_of(plan, known, book, sizing),
+        rates={"train": sizing.rate, **{each.line: each.rate for each in around}},
         margin_permille=sizing.margin_permille,
-        expected=expected_cost(sizing, sizing.wall_ms if wall_ms is None else wall_ms),
+        expected=expected + sum(each.expected for each in around),
         expected_ms=0 if wall_ms is None else wall_ms,
-        uncertain=sizing.uncertain,
+        uncertain=sizing.uncertain or any(each.uncertain for each in around),
     )
     made = money.plan(book, planned)
     return [] if made is None else [made]

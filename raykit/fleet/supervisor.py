@@ -50,10 +50,13 @@ Tell = Callable[[Glimpse], None]
 Say = Callable[[str], None]
 
 
-def launch(site: Site, *, tell: Tell, say: Say, approved: Approving | None = None) -> Outcome:
+def launch(
+    site: Site, *, tell: Tell, say: Say, approved: Approving | None = None, deviation: str | None = None
+) -> Outcome:
     """Run a plan to its end, or go on with it; a finished plan is left alone.
 
-    `tell` gets a glimpse every half second, `say` a line at every stage; `approved` is what a person lets it cost.
+    `tell` gets a glimpse every half second, `say` a line at every stage; `approved` is what a person lets it cost, and
+    `deviation` what one says of a plan that changed after results were seen.
 
     Raises:
         CancelledError: the experiment was ended for good.
@@ -61,7 +64,8 @@ def launch(site: Site, *, tell: Tell, say: Say, approved: Approving | None = Non
         ApprovalError: a person has to approve this plan first, or to part it from an account.
         BudgetError: the ceiling, the line or the account cannot pay.
         ReplanError: money has to be moved first.
-        PlanError: the recipe, its params, data or splits are not usable.
+        PlanError: the recipe, its params, data or splits are not usable, or the plan leaves something unsaid.
+        ReviewError: the plan needs revision.
         UnusableRootError: the store cannot be written or trusted.
         GateError: the experiment is complete under another plan, or a check has failed without a repair.
         HeldError: another launch that is alive holds the run.
@@ -75,7 +79,7 @@ def launch(site: Site, *, tell: Tell, say: Say, approved: Approving | None = Non
     if ended_at is not None:
         return Outcome(experiment=site.name, run=RUN, reason="completed", update=ended_at, already=True)
     people = People(site.store, site.name)
-    claimed = claim(site, log, people, approved)
+    claimed = claim(site, log, people, approved, deviation)
     start = claimed.start
     if start.receipt is not None:
         say(f"resume from update {start.receipt.update:,} · {start.receipt.exactness}")

@@ -17,6 +17,7 @@ from raykit.plan.lock import (
     contract,
     decision_digest,
     differences,
+    ends_approval,
     make_lock,
     not_yet,
     projection,
@@ -25,7 +26,7 @@ from raykit.plan.lock import (
 )
 from raykit.plan.model import Plan, Run, Shared, Stopping
 from raykit.plan.shared import ReadShared
-from raykit.plan.tables import Selection
+from raykit.plan.tables import Pool, Selection
 
 __all__ = [
     "GATES",
@@ -41,6 +42,7 @@ __all__ = [
     "Looked",
     "Option",
     "Plan",
+    "Pool",
     "ReadShared",
     "RowChange",
     "Run",
@@ -54,6 +56,7 @@ __all__ = [
     "contract",
     "decision_digest",
     "differences",
+    "ends_approval",
     "load_plan",
     "located",
     "make_lock",

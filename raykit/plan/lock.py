@@ -151,6 +151,30 @@ def consequential(plan: Plan, *, ceiling: int, base: LockedBase | None = None) -
     return found
 
 
+_SHOWN_AS = {
+    "metric": "claim.metric",
+    "worthwhile": "claim.worthwhile",
+    "success": "claim.success",
+    "compare": "claim.compare",
+    "select": "run.select",
+    "thresholds": "qc.fail",
+    "ceiling": "budget",
+    "arms": "comparison",
+    "base": "base.candidate",
+}
+"""Where the plan says what the consequential part calls otherwise."""
+
+
+def ends_approval(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The fields of a plan that make of one consequential part another: each of them ends an approval."""
+    found = []
+    for field, _, _ in differences(old, new):
+        first, dot, rest = field.removeprefix("contract.").partition(".")
+        own = _SHOWN_AS.get(first, first) if not field.startswith("contract.") else first
+        found.append(own + (dot + rest if not field.startswith("base") else ""))
+    return found
+
+
 def decision_digest(plan: Plan) -> Digest:
     """The decision that a plan is for, whatever its spaces and capitals."""
     return digest_of_decision(plan.decision)

@@ -297,7 +297,7 @@ def _projection(store: ObjectStore, experiment: str, lock: Lock | None, ceiling:
     if lock is None:
         return None
     try:
-        return projection(read_plan(store, experiment, lock.digest), ceiling=ceiling)
+        return projection(read_plan(store, experiment, lock.digest), ceiling=ceiling, base=lock.base)
     except (NotFoundError, PlanError):
         return None
 

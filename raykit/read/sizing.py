@@ -1,24 +1,38 @@
 """What a run's cost is worked out from: rates as they are known now, and times as they were measured.
 
 Where a run of this experiment has been measured, set-up, update, save and loss window are its own; where none has,
-they are guesses, and the sizing says that it is uncertain.
+they are guesses, and the sizing says that it is uncertain. What people have measured elsewhere and told goes before
+what the log shows, and is taken as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
-from raykit.budget.amounts import HOUR_MS, micros
+from raykit.budget.amounts import HOUR_MS, micros, time_cost
 from raykit.budget.book import Book
-from raykit.budget.lines import FOREVER_MS, guessed_wall_ms
-from raykit.budget.worst import Sizing
-from raykit.plan import Plan
+from raykit.budget.lines import FOREVER_MS, guessed_wall_ms, plan_lines
+from raykit.budget.worst import Sizing, worst_ms
+from raykit.plan import LockedBase, Plan, Pool
 from raykit.read.rows import RowTable
-from raykit.records import MICRO, AttemptStarted, Commit, Launched, Row, RunEntry, Segment, Unit
+from raykit.records import (
+    MICRO,
+    AttemptStarted,
+    Commit,
+    Launched,
+    Line,
+    Measured,
+    Purpose,
+    Row,
+    RunEntry,
+    Segment,
+    Unit,
+)
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
+from raykit.store.people import read_acts
 
 GUESSED_SETUP_MS = 60_000
 GUESSED_WINDOW_MS = 60_000
@@ -35,13 +49,38 @@ RECENT_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Times:
     """What the log and the rows of a run say of its times."""
 
     setup_ms: int
     update_ms: float
     save_ms: int
     update: int
+
+
+Told = Mapping[str, Measured]
+"""By what was measured: what people have told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """All that is known of the times of a plan's work."""
+
+    run: Times | None = None
+    """Of its own run, or else of the one that trained its base."""
+    told: Told = field(default_factory=dict)
+
+    @property
+    def update_ms(self) -> float | None:
+        """How long one update takes."""
+        if "update" in self.told:
+            return self.told["update"].time_ms / self.told["update"].units
+        return None if self.run is None else self.run.update_ms
+
+    @property
+    def nothing(self) -> bool:
+        """Nothing was measured that says how long the run takes."""
+        return self.run is None and "update" not in self.told
 
 
 def sizing_of(
@@ -56,16 +95,32 @@ def sizing_of(
         CorruptError: the run's log or rows are damaged.
         StoreUnavailableError: the store did not answer.
     """
-    return sized(plan, measure(store, plan.name, run), book, ceiling=ceiling)
+    return sized(plan, known_of(store, plan, run=run), book, ceiling=ceiling)
 
 
-def sized(plan: Plan, found: Measured | None, book: Book | None, *, ceiling: int | None = None) -> Sizing:
-    """What a run of this plan costs to size, given what was measured of it, if anything was.
+def known_of(store: ObjectStore, plan: Plan, *, base: str | None = None, run: str = "main") -> Known:
+    """What is known of the times of a plan: of its own run, else of `base`, the experiment that trained its base.
+
+    Raises:
+        CorruptError: a log or rows are damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    told: dict[str, Measured] = {}
+    for name in (base, plan.name):
+        if name is not None:
+            found = (event for event in read_acts(store, name).learned if isinstance(event, Measured))
+            told |= {event.what: event for event in found}
+    times = measure(store, plan.name, run)
+    return Known(run=times or (measure(store, base) if base is not None else None), told=told)
+
+
+def sized(plan: Plan, known: Known, book: Book | None, *, ceiling: int | None = None) -> Sizing:
+    """What a run of this plan costs to size, given what is known of its times.
 
     Raises:
         BudgetError: the ceiling does not even pay for set-up and drain.
     """
-    run_plan = plan.run
+    run_plan, found = plan.run, known.run
     setup_ms, window_ms, drain_ms = GUESSED_SETUP_MS, GUESSED_WINDOW_MS, GUESSED_DRAIN_MS
     if found is None and run_plan.wall_h is None:
         setup_ms, drain_ms = LEAST_SETUP_MS, LEAST_DRAIN_MS
@@ -73,12 +128,14 @@ def sized(plan: Plan, found: Measured | None, book: Book | None, *, ceiling: int
         setup_ms = found.setup_ms * (100 + HEADROOM_PERCENT) // 100
         window_ms = int(run_plan.checkpoint_every * found.update_ms) + found.save_ms
         drain_ms = LEAST_DRAIN_MS + 2 * found.save_ms + int(2 * found.update_ms)
+    setup_ms = known.told["setup"].time_ms if "setup" in known.told else setup_ms
+    drain_ms = known.told["drain"].time_ms if "drain" in known.told else drain_ms
     if run_plan.loss_window_min is not None:
         window_ms = int(run_plan.loss_window_min * 60_000)
     rate, source = rate_of(plan, book)
-    known = None if book is None else book.allocations.get(plan.name)
+    allocation = None if book is None else book.allocations.get(plan.name)
     if ceiling is None:
-        ceiling = ceiling_of(plan) if known is None else known.ceiling
+        ceiling = ceiling_of(plan) if allocation is None else allocation.ceiling
     sizing = Sizing(
         accelerators=accelerators_of(plan),
         rate=rate,
@@ -90,25 +147,129 @@ def sized(plan: Plan, found: Measured | None, book: Book | None, *, ceiling: int
         window_ms=window_ms,
         drain_ms=drain_ms,
         capped=run_plan.wall_h is not None,
-        uncertain=found is None,
+        uncertain=known.nothing,
     )
-    return replace(sizing, wall_ms=_wall_ms(plan, sizing, found, ceiling))
+    return replace(sizing, wall_ms=_wall_ms(plan, sizing, known, book, ceiling))
 
 
-def expected_wall_ms(plan: Plan, found: Measured | None) -> int | None:
+def base_experiment(base: LockedBase | None) -> str | None:
+    """The experiment whose times say something about a plan that starts from `base`."""
+    return None if base is None or base.origin == "adopted" else base.experiment
+
+
+def expected_wall_ms(plan: Plan, known: Known) -> int | None:
     """How long the updates of the whole run are expected to take; None if nothing is known."""
-    return None if found is None else int(plan.run.updates * found.update_ms)
+    return None if known.update_ms is None else int(plan.run.updates * known.update_ms)
 
 
-def _wall_ms(plan: Plan, sizing: Sizing, found: Measured | None, ceiling: int) -> int:
+def _wall_ms(plan: Plan, sizing: Sizing, known: Known, book: Book | None, ceiling: int) -> int:
     if plan.run.wall_h is not None:
         return int(plan.run.wall_h * HOUR_MS)
     if sizing.rate == 0 or plan.budget is None:
         return FOREVER_MS
-    expected_ms = expected_wall_ms(plan, found)
+    expected_ms = expected_wall_ms(plan, known)
     if expected_ms is not None:
         return expected_ms * (100 + HEADROOM_PERCENT) // 100
-    return guessed_wall_ms(ceiling=ceiling, train=sizing, set_aside=set_aside(plan))
+    aside = set_aside(plan)
+    return guessed_wall_ms(
+        ceiling=ceiling, train=sizing, set_aside=aside + _beside(plan, sizing, book, ceiling - aside)
+    )
+
+
+def _beside(plan: Plan, train: Sizing, book: Book | None, money: int) -> int:
+    """What of the money for a run and its confirmation goes to the QC pool that stays as long as the run."""
+    if plan.qc is None or "qc" not in plan.pools:
+        return 0
+    per_hour, _ = rate_of(plan, book, "qc")
+    beside, gang = per_hour * accelerators_of(plan, "qc"), train.rate * train.accelerators
+    return max(0, money) * beside // (2 * gang + beside)
+
+
+# --- the work around the run --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """One kind of work around the run: gates, QC, a synthetic set, a comparison."""
+
+    line: str
+    pool: str
+    purpose: Purpose
+    time_ms: int
+    accelerators: int
+    rate: int
+    margin_permille: int
+    uncertain: bool
+
+    @property
+    def worst(self) -> int:
+        """What it may cost, at the margin."""
+        return time_cost(self.time_ms, self.accelerators, self.rate, margin_permille=self.margin_permille)
+
+    @property
+    def expected(self) -> int:
+        """What it is expected to cost."""
+        return time_cost(self.time_ms, self.accelerators, self.rate)
+
+
+def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> tuple[Around, ...]:
+    """The work around the run that is paid for, as far as its time is known or can be bounded.
+
+    A QC pool stays as long as the run may; a synthetic set takes what its plan caps it at. What was measured goes
+    before both. A set that is neither capped nor measured has no line: the review asks for one.
+    """
+    told = known.told
+    found: list[Around] = []
+
+    def add(line: str, pool: str, purpose: Purpose, time_ms: int, *, uncertain: bool) -> None:
+        rate, _ = rate_of(plan, book, pool)
+        accelerators = accelerators_of(plan, pool)
+        if rate and accelerators and time_ms:
+            found.append(
+                Around(
+                    line=line,
+                    pool=pool,
+                    purpose=purpose,
+                    time_ms=time_ms,
+                    accelerators=accelerators,
+                    rate=rate,
+                    margin_permille=train.margin_permille,
+                    uncertain=uncertain,
+                )
+            )
+
+    if "gates" in told:
+        add("gates", told["gates"].pool, "overhead", told["gates"].time_ms, uncertain=False)
+    if plan.qc is not None and "qc" in plan.pools:
+        measured = told.get("qc")
+        held_ms = worst_ms(train) if measured is None else measured.time_ms
+        add("qc", "qc", "overhead", held_ms, uncertain=measured is None)
+    sets = [target for target in plan.generate.values() if target.wall_h is not None]
+    if plan.generate and "generate" in plan.pools:
+        measured = told.get("generate")
+        capped_ms = sum(int((target.wall_h or 0) * HOUR_MS) + train.setup_ms for target in sets)
+        held_ms = capped_ms if measured is None else measured.time_ms
+        add("generate", "generate", "target", held_ms, uncertain=measured is None)
+    if "compare" in told:
+        add("compare", told["compare"].pool, "comparison", told["compare"].time_ms, uncertain=False)
+    return tuple(found)
+
+
+def lines_of(plan: Plan, known: Known, book: Book | None, train: Sizing) -> tuple[Line, ...]:
+    """The lines that the plan's ceiling is set aside in.
+
+    Raises:
+        BudgetError: they do not fit under it.
+    """
+    around = work_around(plan, known, book, train)
+    return plan_lines(
+        ceiling=ceiling_of(plan),
+        train=train,
+        fixed=fixed_of(plan),
+        scratch=scratch_of(plan),
+        work=[Line(line=each.line, purpose=each.purpose, planned=each.worst) for each in around],
+        unit=unit_of(plan),
+    )
 
 
 # --- what a plan says of money ------------------------------------------------------------------------------
@@ -146,31 +307,37 @@ def set_aside(plan: Plan) -> int:
     return sum(fixed_of(plan).values()) + scratch_of(plan)
 
 
-def accelerators_of(plan: Plan) -> int:
-    """How many accelerators the training gang holds; on this machine's own CPUs, each rank counts as one."""
-    pool = plan.pools.get("train")
-    return plan.run.workers if pool is None or pool.gpus == 0 else pool.gpus
+def accelerators_of(plan: Plan, pool: str = "train") -> int:
+    """How many accelerators a pool holds; on this machine's own CPUs, each rank counts as one."""
+    found = _pool(plan, pool)
+    if found is not None and found.gpus > 0:
+        return found.gpus
+    return plan.run.workers if pool == "train" else 1
 
 
-def rate_of(plan: Plan, book: Book | None) -> tuple[int, str]:
-    """Micro-units for an accelerator-hour of training, and where that comes from: the newest that was recorded."""
-    pool = plan.pools.get("train")
-    if pool is None:
+def rate_of(plan: Plan, book: Book | None, pool: str = "train") -> tuple[int, str]:
+    """Micro-units for an accelerator-hour of a pool, and where that comes from: the newest that was recorded."""
+    found = _pool(plan, pool)
+    if found is None:
         return 0, "this machine's own CPUs: not billed"
     if plan.budget is not None and plan.budget.accelerator_hours is not None:
         return MICRO, "accelerator-hours"
-    known = None if book is None else book.rates.get("train")
+    known = None if book is None else book.rates.get(pool)
     if known is not None:
         return known.rate, f"{known.source}, {known.on}"
-    price = pool.usd_per_hour
+    price = found.usd_per_hour
     assert price is not None
-    return micros(price.rate, field="pools.train.usd_per_hour"), price.source
+    return micros(price.rate, field=f"pools.{pool}.usd_per_hour"), price.source
+
+
+def _pool(plan: Plan, name: str) -> Pool | None:
+    return next((pool for known, pool in plan.pools.items() if known == name), None)
 
 
 # --- what was measured --------------------------------------------------------------------------------------
 
 
-def measure(store: ObjectStore, experiment: str, run: str = "main") -> Measured | None:
+def measure(store: ObjectStore, experiment: str, run: str = "main") -> Times | None:
     """The times of the newest attempt that has trained and saved; None if none has.
 
     Raises:
@@ -188,7 +355,7 @@ def measure(store: ObjectStore, experiment: str, run: str = "main") -> Measured 
     saves = [int(commit.save_s * 1000) for commit in state.commits]
     if len(own) < 2 or not saves:
         return None
-    return Measured(
+    return Times(
         setup_ms=_setup_ms(log.entries, attempt, own),
         update_ms=(own[-1].elapsed_s - own[0].elapsed_s) * 1000 / (own[-1].update - own[0].update),
         save_ms=int(median(saves)),

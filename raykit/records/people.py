@@ -41,6 +41,8 @@ class Locked(Record):
     seen_update: Count | None = None
     """The newest update whose results were there when this was locked: what changed then is a deviation. None if
     nothing had been seen: what changed then is an amendment."""
+    deviation: Words | None = None
+    """What a person says of a change after results were seen."""
 
 
 class Amended(Record):

@@ -33,18 +33,23 @@ class Identity:
     experiment: str
     decision: str
     lineage: str | None = None
-    """Of the weights that it starts from."""
+    """Of the weights that it starts from, where they were made elsewhere."""
+    parent: str | None = None
+    """The experiment that trained the weights that it starts from: whose account pays for them pays for this."""
     data: str | None = None
     """Of the split members and the training contract, together: `data_identity`."""
 
     def keys(self) -> Mapping[str, str]:
         """The store's key for each identity, in the order in which they are claimed."""
         digests = (self.decision, self.lineage, self.data, digest_of(self.experiment))
-        return {
+        keys = {
             kind: layout.account_of(kind, digest)
             for kind, digest in zip(IDENTITIES, digests, strict=True)
             if digest is not None
         }
+        if self.parent is not None:
+            keys["parent"] = layout.account_of("experiment", digest_of(self.parent))
+        return keys
 
 
 def account_of(store: ObjectStore, experiment: str) -> str | None:
@@ -190,7 +195,7 @@ def _claim(store: ObjectStore, identity: Identity, account: str, found: Mapping[
     record = AccountOf(account=account, experiment=identity.experiment).to_bytes()
     try:
         for kind, key in identity.keys().items():
-            if kind not in found:
+            if kind not in found and kind != "parent":  # a parent without an account was never paid for
                 store.put_new(key, record)
     except ConflictError:
         return False

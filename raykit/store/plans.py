@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
-from raykit.plan import Lock, Plan, load_plan
+from raykit.plan import Lock, Plan, ReadShared, load_plan
 from raykit.records import ExperimentEntry, Locked
 from raykit.store import layout
 from raykit.store.base import ObjectStore
@@ -19,16 +19,52 @@ def read_plan(store: ObjectStore, experiment: str, digest: str) -> Plan:
         CorruptError: it does not match the digest in its lock.
         PlanError: it does not parse, which a locked plan does.
     """
-    lock_key = layout.plan(experiment, digest, "plan.lock")
-    lock_bytes = store.get(lock_key)
-    if sha256(lock_bytes) != digest:
-        raise CorruptError(f"{lock_key} does not match its sha256")
-    lock = Lock.from_bytes(lock_bytes, lock_key)
+    lock = read_lock(store, experiment, digest)
     key = layout.plan(experiment, digest, "plan.toml")
     data = store.get(key)
     if sha256(data) != lock.plan_sha256:
         raise CorruptError(f"{key} is not the plan of its lock")
-    return load_plan(data, where=key)
+    shared = None if lock.shared is None else stored_shared(store, experiment, digest)
+    plan = load_plan(data, where=key, shared=shared)
+    if lock.shared != (plan.shared and plan.shared.sha256):
+        raise CorruptError(f"{key} takes tables from another file than its lock says")
+    return plan
+
+
+def read_lock(store: ObjectStore, experiment: str, digest: str) -> Lock:
+    """A lock, as it was stored.
+
+    Raises:
+        NotFoundError: it is not in the store.
+        CorruptError: it does not match its digest.
+        StoreUnavailableError: the store did not answer.
+    """
+    key = layout.plan(experiment, digest, "plan.lock")
+    data = store.get(key)
+    if sha256(data) != digest:
+        raise CorruptError(f"{key} does not match its sha256")
+    return Lock.from_bytes(data, key)
+
+
+def stored_shared(store: ObjectStore, experiment: str, digest: str) -> ReadShared:
+    """Reads the shared file of a lock, by whatever name its plan has it.
+
+    Raises, when it is called:
+        NotFoundError: it is not in the store.
+        StoreUnavailableError: the store did not answer.
+    """
+    return lambda name: store.get(layout.plan(experiment, digest, "shared.toml"))
+
+
+def newest_stored_lock(store: ObjectStore, name: str) -> Lock | None:
+    """The newest lock of an experiment; None if it has none.
+
+    Raises:
+        CorruptError: the experiment's log or its lock is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    locked = newest_lock(store, name)
+    return None if locked is None else read_lock(store, name, locked.plan)
 
 
 def newest_lock(store: ObjectStore, name: str) -> Locked | None:

@@ -25,7 +25,7 @@ from raykit.data.members import (
 )
 from raykit.errors import PlanError
 from raykit.ids import sha256
-from raykit.plan import Lock, Plan, make_lock
+from raykit.plan import Lock, LockedBase, Plan, make_lock
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.train import frozen
@@ -58,7 +58,14 @@ class Prepared:
         return sha256(self.lock.to_bytes())
 
 
-def prepare(plan: Plan, plan_bytes: bytes, folder: Path, *, kept: Membership | None = None) -> Prepared:
+def prepare(
+    plan: Plan,
+    plan_bytes: bytes,
+    folder: Path,
+    *,
+    kept: Membership | None = None,
+    base: LockedBase | None = None,
+) -> Prepared:
     """Open the recipe beside the plan, check its params, divide the data, and compute the lock.
 
     `kept` are the members that the experiment already has. Under the same policy they stay, whatever the data look
@@ -85,7 +92,7 @@ def prepare(plan: Plan, plan_bytes: bytes, folder: Path, *, kept: Membership | N
         data_sha256 = split_files(tables, chosen).digest
     code = frozen.pack(frozen.folder_files(folder))
     rows = {str(role): table.num_rows for role, table in tables.items()}
-    lock = make_lock(plan, code=sha256(code), data=data_sha256, rows=rows)
+    lock = make_lock(plan, code=sha256(code), data=data_sha256, rows=rows, base=base)
     return Prepared(
         plan=plan,
         plan_bytes=plan_bytes,
@@ -115,6 +122,9 @@ def freeze(store: ObjectStore, prepared: Prepared) -> str:
     if store.head(layout.membership(name, prepared.data_sha256, "manifest.json")) is None:
         write(store, name, prepared.tables, prepared.policy)
     environment = frozen.write_environment(store, name, frozen.environment(prepared.folder))
+    shared = prepared.plan.shared
+    if shared is not None:
+        store.put_new(layout.plan(name, prepared.lock_sha256, "shared.toml"), shared.data)
     store.put_new(layout.plan(name, prepared.lock_sha256, "plan.toml"), prepared.plan_bytes)
     store.put_new(layout.plan(name, prepared.lock_sha256, "plan.lock"), prepared.lock.to_bytes())
     return environment

@@ -32,7 +32,7 @@ from raykit.plan import (
 )
 from raykit.plan.credentials import looks_secret
 from raykit.plan.lines import index_lines, line_of
-from raykit.plan.template import MARK, Param, open_judgements, plan_text, toml_value
+from raykit.plan.template import MARK, Param, continuation_text, open_judgements, plan_text, toml_value
 
 GOOD = (Path(__file__).parents[1] / "corpus" / "good_plan.toml").read_text("utf-8")
 CODE, DATA = "c" * 64, "d" * 64
@@ -417,25 +417,62 @@ def test_a_lock_needs_training_rows() -> None:
 # --- a new plan ---------------------------------------------------------------------------------------------
 
 
+PROPOSES = {
+    "splits": {"group": "label", "train": 0.8, "development": 0.1, "report_only": 0.1},
+    "run": {"batch": 64, "checkpoint_every": 50},
+    "qc": {
+        "every": 50,
+        "roster": {"stratum": "label", "units": 20},
+        "fields": {"latent": {"space": "log", "low": 5, "high": 95, "collapse": 0.2}},
+    },
+}
+
+
 @pytest.mark.parametrize("has_fields", [True, False])
-def test_a_new_plan_asks_for_exactly_the_marked_lines(has_fields: bool) -> None:
+@pytest.mark.parametrize("proposes", [{}, PROPOSES], ids=["bare", "proposing"])
+def test_a_new_plan_asks_for_exactly_the_marked_lines(proposes: dict[str, Any], has_fields: bool) -> None:
+    """covers PLAN-74: no ratio, no threshold, no model and no pilot of raykit's own."""
     params = [Param("width", 32), Param("lr", 1e-3), Param("decay", None), Param("name", 'a"# \t\\')]
-    text = plan_text(name="new", recipe="recipe:X", params=params, has_fields=has_fields)
+    text = plan_text(name="new", recipe="recipe:X", params=params, proposes=proposes, has_fields=has_fields)
     marked = [n for n, line in enumerate(text.split("\n"), 1) if MARK in line]
     asked = {line for line, _, _ in findings(text.encode())}
     param_line = next(n for n, line in enumerate(text.split("\n"), 1) if line.startswith("params"))
     assert asked | {param_line} == set(marked)
-    assert open_judgements(text) == len(marked)
-    assert ("# fields" in text) == has_fields
+    assert open_judgements(text) == len(marked) <= 16  # the params of this recipe are one more
+    assert ("fields " in text) == has_fields
     assert "0.35" not in text.replace('{ ratio = "> 0.35" }', "")  # no threshold is proposed
     assert tomllib.loads(text)["run"]["params"]["name"] == 'a"# \t\\'
 
 
+def test_a_first_plan_has_at_most_fifteen_lines_of_judgement() -> None:
+    for proposes in ({}, PROPOSES):
+        text = plan_text(name="new", recipe="r:X", params=[], proposes=proposes, has_fields=True)
+        assert open_judgements(text) <= 15
+
+
 def test_a_new_plan_proposes_visibly_what_must_be_predeclared() -> None:
-    text = plan_text(name="new", recipe="recipe:X", params=[], has_fields=True)
-    proposed = [line for line in text.split("\n") if line.endswith("# (p)")]
-    for word in ("curves", "seed", "stop", "collapse", "low = 5, high = 95", "confirm"):
+    text = plan_text(name="new", recipe="recipe:X", params=[], proposes={}, has_fields=True)
+    proposed = [line for line in text.split("\n") if "# (p)" in line]
+    for word in ("curves", "seed", "stop", "collapse", "low = 5, high = 95", "confirm", "checkpoint_every"):
         assert any(word in line for line in proposed), word
+    own = plan_text(name="new", recipe="recipe:X", params=[], proposes=PROPOSES, has_fields=True)
+    assert [line.split()[0] for line in own.split("\n") if line.endswith("# (r)")] == [
+        "group", "train", "development", "report_only", "batch", "params", "checkpoint_every",
+        "every", "roster", "fields",
+    ]  # fmt: skip
+
+
+def test_a_continuation_says_what_its_base_said() -> None:
+    settings = lock_of(plan()).settings
+    text = continuation_text(
+        name="digits-next", candidate="digits-vae", settings=settings, trained=2000, asks_why=False
+    )
+    raw = tomllib.loads(text)
+    assert raw["base"] == {"candidate": "digits-vae", "start": "continue", "keep": ["weights", "optimizer"]}
+    assert raw["category"] == "production-improvement" and raw["splits"] == settings["splits"]
+    assert raw["run"]["batch"] == 64 and raw["run"]["updates"] == ""
+    marked = [line.split()[0] for line in text.split("\n") if MARK in line]
+    assert marked == ["decision", "if_no", "success", "updates", "ceiling_usd"]
 
 
 # --- for any text -------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def log_of(site: Site) -> RunLog:
 
 
 def check(site: Site, approved: Approving | None = None) -> None:
-    require_spendable(site, make_ready(site), log_of(site), read_acts(site.store, site.name), approved)
+    require_spendable(site, make_ready(site).lock, log_of(site), read_acts(site.store, site.name), approved)
 
 
 def take(site: Site, approved: Approving | None = None) -> Claimed:
@@ -157,7 +157,7 @@ def ada(amount: float) -> Approving:
 
 def test_a_draft_writes_nothing(desk: Desk) -> None:
     site = desk.site()
-    book = draft_of(site, make_ready(site), log_of(site))
+    book = draft_of(site, make_ready(site).lock, log_of(site))
     check(site)
     assert sum(line.planned for line in book.allocations["tiny"].lines.values()) == usd(4)
     assert not desk.root.exists() or desk.files() == set()
@@ -177,7 +177,7 @@ def test_a_draft_of_a_ledger_that_is_there_leaves_it_as_it_is(desk: Desk) -> Non
     says(site, Released(launch=claimed.task.launch, reason="killed"))
     before = desk.files()
     check(site)
-    book = draft_of(site, make_ready(site), log_of(site))
+    book = draft_of(site, make_ready(site).lock, log_of(site))
     assert desk.files() == before
     assert desk.ledger().book.reserved >= book.reserved
 
@@ -187,7 +187,7 @@ def test_a_draft_of_a_ledger_that_is_there_leaves_it_as_it_is(desk: Desk) -> Non
 
 def worst_of_one(site: Site) -> int:
     """What one attempt of this plan reserves."""
-    book = draft_of(site, make_ready(site), log_of(site))
+    book = draft_of(site, make_ready(site).lock, log_of(site))
     return book.allocations[site.name].lines["train"].planned
 
 
@@ -419,7 +419,7 @@ def test_a_killed_launch_is_charged_until_that_was_seen(desk: Desk) -> None:
 
 def test_long_after_its_end_it_is_charged_its_worst_case_and_no_more(desk: Desk) -> None:
     site, lease = begun(desk, dead_place(), ago_s=30 * 24 * 3600.0)
-    held = draft_of(site, make_ready(site), log_of(site)).leases[lease]
+    held = draft_of(site, make_ready(site).lock, log_of(site)).leases[lease]
     assert held.reason == "killed" and held.charged == held.worst
 
 
@@ -585,7 +585,7 @@ def test_a_clock_that_is_set_back_gives_nobody_more_time(desk: Desk, jump: Calla
 
 def test_a_dead_launch_from_the_future_is_charged_all_of_its_time(desk: Desk) -> None:
     site, lease = begun(desk, dead_place(), ago_s=-3600.0)
-    held = draft_of(site, make_ready(site), log_of(site)).leases[lease]
+    held = draft_of(site, make_ready(site).lock, log_of(site)).leases[lease]
     assert held.reason == "killed" and held.held_ms == held.time_ms
 
 

@@ -1,0 +1,321 @@
+"""A plan as people read it before they say yes: what it decides, the alternatives, what changed, what it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from raykit.cli import output
+
+if TYPE_CHECKING:
+    from raykit.fleet.evidence import Case
+    from raykit.plan import Lock, Option, Plan
+    from raykit.review import Money, Review
+
+DOT = f" {output.DOT} "
+
+
+# --- short: `plan check` ------------------------------------------------------------------------------------
+
+
+def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]:
+    """The head, the alternatives, the cost and the stop: what a person decides by."""
+    evidence = case.evidence
+    yield _head(case, lock)
+    yield ""
+    if len(review.options) > 1:
+        yield from options_table(review.options, evidence.money)
+        yield ""
+    yield from output.facts(
+        [
+            *_change(case, review),
+            ("trains", _trains(case)),
+            ("length", _length(case.lock)),
+            ("stage", f"{evidence.stage}: {evidence.stage_why}"),
+            ("cost", _cost(evidence.money)),
+            ("stops", _stops(case.site.plan)),
+            ("review", f"{len(review.passed)} of 20 items hold"),
+            *((("later", _later(case.lock)),) if case.lock.acts_later else ()),
+        ]
+    ).splitlines()
+
+
+def record(case: Case, review: Review) -> dict[str, Any]:
+    """The same for programs."""
+    money = case.evidence.money
+    return {
+        "stage": case.evidence.stage,
+        "worst": money.worst,
+        "expected": money.expected,
+        "ceiling": money.ceiling,
+        "options": [option.plain() for option in review.options],
+        "passed": list(review.passed),
+        "limitations": list(review.limitations),
+        "not_yet": list(case.lock.not_yet or ()),
+    }
+
+
+# --- whole: `plan show` -------------------------------------------------------------------------------------
+
+
+def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
+    """Everything that is known of a plan before it starts."""
+    from raykit.review import statement
+
+    plan, evidence = case.site.plan, case.evidence
+    yield _head(case, lock)
+    yield ""
+    yield from output.facts(
+        [
+            ("decides", one_line(plan.decision)),
+            ("if no", one_line(plan.if_no or "not said")),
+            ("claim", _claim(plan)),
+            *((label, text) for label, text in statement(evidence, review)),
+        ]
+    ).splitlines()
+    yield ""
+    yield "  ALTERNATIVES"
+    yield from options_table(review.options, evidence.money)
+    yield from _hypotheses(case)
+    if evidence.money.lines:
+        yield ""
+        yield "  MONEY"
+        yield from _lines(evidence.money)
+    yield ""
+    yield "  RUN"
+    yield from output.facts(_run(case)).splitlines()
+
+
+def options_table(options: tuple[Option, ...], money: Money) -> Iterator[str]:
+    """One row for each option, the recommended one marked; the reasons below."""
+    rows = [
+        (
+            ("> " if option.chosen else "  ") + option.what,
+            option.preserves,
+            option.repeats,
+            option.time,
+            "-"
+            if option.cost is None
+            else output.amount(option.cost, money.unit)
+            if money.billed
+            else "not billed",
+            option.value,
+            option.risk,
+        )
+        for option in options
+    ]
+    headers = ("  OPTION", "PRESERVES", "REPEATS", "TIME", "COST", "TELLS", "RISK")
+    yield from (f"  {line}" for line in output.table(headers, rows, right=()).splitlines())
+    for option in options:
+        if option.against:
+            yield f"    not {option.option}: {option.against}"
+    recommended = next((option for option in options if option.recommended), None)
+    if recommended is not None:
+        agree = " (as chosen)" if recommended.chosen else ", not what was chosen"
+        yield f"    recommended: {recommended.option}{agree}"
+
+
+def _head(case: Case, lock: Lock | None) -> str:
+    plan = case.site.plan
+    parts = [f"  {plan.name}", plan.category.replace("-", " ")]
+    if plan.base is not None:
+        verb = {
+            "use": "uses",
+            "continue": "continues",
+            "replay": "continues with replay",
+            "pilot": "pilots",
+            "fresh": "restarts beside",
+        }
+        parts.append(f"{verb[plan.base.start]} {plan.base.candidate}")
+    if lock is not None:
+        parts.append(f"lock {output.short(lock.digest)}")
+    return DOT.join(parts)
+
+
+def _change(case: Case, review: Review) -> list[tuple[str, str]]:
+    from raykit.review import words
+
+    evidence = case.evidence
+    if evidence.base is None:
+        return []
+    found = []
+    if evidence.change is not None:
+        found.append(("rows", words.rows(evidence.change)))
+    if evidence.settings:
+        found.append(("settings", "; ".join(evidence.settings)))
+    return found
+
+
+def _trains(case: Case) -> str:
+    plan, base = case.site.plan, case.evidence.base
+    if plan.base is None or base is None:
+        return f"{plan.recipe} from the start, nothing reused"
+    at = f"update {base.locked.update:,} of {base.locked.experiment} (sha256 {output.short(base.locked.manifest)})"
+    match plan.base.start:
+        case "use":
+            return f"nothing: {plan.base.candidate} is the result, {at}"
+        case "fresh":
+            return f"{plan.recipe} from the start; {plan.base.candidate} is kept and not used"
+        case _:
+            return f"{plan.recipe} from {' and '.join(plan.base.keep)} of {plan.base.candidate}, {at}"
+
+
+def _cost(money: Money) -> str:
+    from raykit.budget.amounts import shown
+    from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH
+
+    bound = (
+        f"ceiling below ${shown(money.ceiling)}"
+        if money.unit == "usd"
+        else f"at most {shown(money.ceiling, money.unit)}"
+    )
+    if not money.billed:
+        return f"this machine's own processors: not billed; {bound}"
+    if money.refusal is not None:
+        return f"worst {shown(money.worst, money.unit)}, and it does not fit: {money.refusal}"
+    planned = {line.line: line.planned for line in money.lines}
+    scratch = planned.get(SCRATCH, 0)
+    recovery = planned.get(RECOVERY, 0) + scratch
+    kept = f"kept back: confirmation {shown(planned.get(CONFIRMATION, 0), money.unit)}, recovery {shown(recovery, money.unit)}"
+    if scratch:
+        kept += f" ({shown(scratch, money.unit)} of it for debugging)"
+    guess = " (a guess: nothing compatible was measured)" if money.uncertain else ""
+    return DOT.join(
+        [
+            f"expected {shown(money.expected, money.unit)}{guess}",
+            f"worst {shown(money.worst, money.unit)}",
+            kept,
+            bound,
+        ]
+    )
+
+
+def _lines(money: Money) -> Iterator[str]:
+    from raykit.budget.amounts import shown
+
+    rows = [(line.line, str(line.purpose), shown(line.planned, money.unit)) for line in money.lines]
+    rows.append(("total", "", shown(sum(line.planned for line in money.lines), money.unit)))
+    yield from (
+        f"  {line}"
+        for line in output.table(("LINE", "PURPOSE", "PLANNED"), rows, right=("PLANNED",)).splitlines()
+    )
+    for pool, text in money.rates.items():
+        yield f"  {pool}: {text}"
+
+
+def _hypotheses(case: Case) -> Iterator[str]:
+    from raykit.review import rank
+
+    diagnosis = case.site.plan.diagnosis
+    if diagnosis is None:
+        return
+    yield ""
+    yield "  HYPOTHESES"
+    removed = set(case.evidence.seen.removed) if case.evidence.seen is not None else set()
+    for name, hypothesis in diagnosis.hypotheses.items():
+        mark = "removed" if name in removed else f"dropped after {hypothesis.stop_after} failures"
+        yield f"  {name}: {one_line(hypothesis.says)} ({mark})"
+    yield ""
+    yield "  TESTS, the most telling first"
+    for ranked in rank(diagnosis):
+        test = diagnosis.tests[ranked.name]
+        seen = ", done" if ranked.name in case.evidence.observed_tests else ""
+        yield f"  {ranked.name}: {one_line(test.does)} ({test.cost_usd:.2f} USD{seen})"
+        for name in diagnosis.hypotheses:
+            yield f"    if {name}: {test.prediction(name)} -> {test.branch(name)}"
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
+
+def _run(case: Case) -> list[tuple[str, str]]:
+    plan, lock = case.site.plan, case.lock
+    return [
+        ("trains", _trains(case)),
+        ("params", ", ".join(f"{key} = {_value(item)}" for key, item in plan.run.params.items()) or "none"),
+        ("rows", _rows(lock)),
+        ("length", _length(lock)),
+        ("batch", _batch(plan, lock)),
+        ("saves", _saves(plan, lock)),
+        ("selects", plan.run.select or "nothing"),
+        ("stops", _stops(plan)),
+        ("resume", f"{plan.run.resume} or better, at most {plan.run.attempts} attempts"),
+        ("numbers", _numbers(plan)),
+        ("gates", ", ".join(lock.gates)),
+        ("cost", _cost(case.evidence.money)),
+        *([("later", _later(lock))] * bool(lock.acts_later)),
+        *([("not yet", f"this version cannot run {'; '.join(lock.not_yet)}")] if lock.not_yet else []),
+    ]
+
+
+def one_line(text: str) -> str:
+    """`text` without its line breaks."""
+    return " ".join(text.split())
+
+
+def _later(lock: Lock) -> str:
+    return f"recorded, acts from a later version: {', '.join(lock.acts_later)}"
+
+
+def _value(value: object) -> str:
+    from raykit.plan.template import toml_value
+
+    return toml_value(value)
+
+
+def _claim(plan: Plan) -> str:
+    claim = plan.claim
+    return f"{one_line(claim.success)}; worthwhile from {claim.worthwhile:g} in {claim.metric}"
+
+
+_AUTHORITY = {
+    "development": " (selects)",
+    "report_only": " (never selects)",
+    "sealed": " (opens once)",
+}
+
+
+def _rows(lock: Lock) -> str:
+    return DOT.join(f"{role} {output.count(n)}{_AUTHORITY.get(role, '')}" for role, n in lock.rows.items())
+
+
+def _length(lock: Lock) -> str:
+    examples = f"{output.count(lock.updates)} updates x {output.count(lock.effective_batch)} examples"
+    return f"{examples} = {output.count(lock.samples)} samples = {lock.epochs:,.1f} epochs"
+
+
+def _batch(plan: Plan, lock: Lock) -> str:
+    run = plan.run
+    parts = f"{lock.micro_batch} a micro-batch x {run.accumulate} accumulated x {run.workers} workers"
+    return f"{lock.effective_batch} effective = {parts}"
+
+
+def _saves(plan: Plan, lock: Lock) -> str:
+    run = plan.run
+    every = [output.count(n) for n in (run.checkpoint_every, run.evaluate_every, run.curves.every)]
+    return DOT.join(
+        [
+            f"{output.count(lock.checkpoints)} checkpoints (update 0, every {every[0]}, the last)",
+            f"{output.count(lock.evaluations)} evaluations (every {every[1]})",
+            f"curves drawn {output.count(lock.curves)} times (every {every[2]}, {run.curves.smooth})",
+        ]
+    )
+
+
+def _stops(plan: Plan) -> str:
+    end = f"at {output.count(plan.run.updates)} updates"
+    rule = plan.run.stopping
+    if rule is None:
+        return f"{end}, never earlier"
+    better = f"without development.{rule.metric} better by more than {rule.min_delta:g} ({rule.mode})"
+    return f"after {rule.patience} evaluations {better}, {end} at the latest"
+
+
+def _numbers(plan: Plan) -> str:
+    dtype = plan.run.dtype
+    precision = f"parameters {dtype.params}, optimizer {dtype.optimizer}, autocast {dtype.autocast}"
+    clip = f"gradients clipped at {plan.run.clip:g}" if plan.run.clip is not None else "gradients not clipped"
+    kernels = (
+        "deterministic kernels" if plan.run.deterministic else "kernels that need not repeat bit for bit"
+    )
+    return f"{precision}; {clip}; {kernels}; seed {plan.run.seed}"
