@@ -226,7 +226,6 @@ def _record(case: _Case, told: Told[Concluded], earlier: Sequence[Known[Any]]) -
 _STAGES = {
     "screening": "screening: it removes and ranks ideas, and confirms none",
     "confirmation": "at the target protocol",
-    None: "not reviewed",
 }
 
 

@@ -34,15 +34,11 @@ class Subject:
     """Of its search."""
     holdouts: tuple[str, ...]
     """The sources of the splits that select nothing."""
+    stage: Stage
     lock: Lock | None
+    """The newest lock, if it is of this very plan."""
     file: bool
     """It was named by its plan file, so that nothing of it need be in the store."""
-
-    @property
-    def stage(self) -> Stage | None:
-        """Screening or confirmation, as its review has found; None if there was none."""
-        judged = None if self.lock is None else self.lock.judged
-        return None if judged is None else judged.stage
 
     @property
     def ideas(self) -> tuple[str, ...]:
@@ -105,6 +101,7 @@ def subject_of(store: ObjectStore, target: str) -> Subject:
 def _subject(target: str, plan: Plan, lock: Lock | None, *, file: bool) -> Subject:
     from raykit.ids import digest_of
     from raykit.plan import contract, decision_digest
+    from raykit.review.stage import stage_of
 
     shared = plan.shared.sha256 if plan.shared else None
     fits = lock is not None and (lock.plan_sha256, lock.shared) == (plan.sha256, shared)
@@ -118,6 +115,7 @@ def _subject(target: str, plan: Plan, lock: Lock | None, *, file: bool) -> Subje
         diagnosis=plan.diagnosis,
         hypothesis=plan.search.hypothesis if plan.search else None,
         holdouts=(*sources.get("report_only", ()), *sources.get("sealed", ())),
+        stage=stage_of(plan)[0],
         lock=lock if fits else None,
         file=file,
     )
