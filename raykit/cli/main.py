@@ -52,9 +52,12 @@ COMMANDS: Mapping[str, Entry | Group] = {
     "plan": Group(
         "Write a plan, check it and compute its lock, explain it.",
         {
-            "new": Entry("raykit.cli.plan:new", "Write a plan for a recipe, with your decisions left open."),
+            "new": Entry(
+                "raykit.cli.newplan:new", "Write a plan for a recipe, or from weights that are there."
+            ),
             "check": Entry("raykit.cli.plan:check", "Judge a plan, say what it will do, and write its lock."),
-            "show": Entry("raykit.cli.plan:show", "The same, writing nothing."),
+            "show": Entry("raykit.cli.plan:show", "Explain a plan whole: alternatives, changes, money."),
+            "diff": Entry("raykit.cli.plan:diff", "What a change does to a plan and to its approval."),
         },
     ),
     "launch": Entry(
@@ -85,6 +88,12 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "free": Entry("raykit.cli.bookkeeping:free", "Say that held machines are given back."),
         },
     ),
+    "observe": Entry("raykit.cli.observing:observe", "A diagnosis as a tree, or what a test has shown."),
+    "conclude": Entry("raykit.cli.concluding:conclude", "What a person concludes from an experiment."),
+    "note": Entry("raykit.cli.learned:note", "Keep an incident, a limitation, or an idea that was dropped."),
+    "measured": Entry("raykit.cli.learned:measured", "Record a time that raykit did not measure itself."),
+    "counted": Entry("raykit.cli.learned:counted", "Record how many rows a source holds."),
+    "lessons": Entry("raykit.cli.lessons:lessons", "Negative results and incidents of all experiments."),
     "watch": Entry("raykit.cli.watch:watch", "A run live: state, money, ratio, attempts, the last events."),
     "status": Entry("raykit.cli.reading:status", "Every run: state, progress, health, what it waits for."),
     "ls": Entry("raykit.cli.reading:ls", "What is in the store."),
