@@ -152,14 +152,10 @@ def reasons(evidence: Evidence, options: Sequence[Option]) -> Iterator[str]:
     """Why this restart needs an approval of its own. What a plan does not declare counts as triggered."""
     declared, base = evidence.plan.base, evidence.base
     if base is not None and base.verifies:
-        yield "a valid trained checkpoint exists"
-    yield "all training that was done is discarded"
+        yield "a valid checkpoint exists"
+    yield "all training is discarded"
     if small_change(evidence):
-        limit = (
-            ""
-            if declared is not None and declared.small_share
-            else ", and what would be much is not declared"
-        )
+        limit = "" if declared is not None and declared.small_share else " (what is small is not declared)"
         change = evidence.change
         share = (
             "of a size that nobody knows" if change is None else words.percent(change.changed, change.before)
@@ -173,11 +169,7 @@ def reasons(evidence: Evidence, options: Sequence[Option]) -> Iterator[str]:
             else "its reason is purity, not measured quality"
         )
     if much_repeated(evidence):
-        limit = (
-            ""
-            if declared is not None and declared.little_share
-            else ", and what would be little is not declared"
-        )
+        limit = "" if declared is not None and declared.little_share else " (what is little is not declared)"
         again, updates = repeats(evidence)
         yield f"{words.percent(again, updates)} of its updates are repeated{limit}"
     for option in options:
@@ -240,14 +232,12 @@ def _costs(evidence: Evidence) -> str:
     money, known = evidence.money, evidence.options.get("fresh")
     expected = money.expected if known is None or known.cost is None else known.cost
     time_ms = (money.expected_ms or None) if known is None else known.time_ms
-    text = (
-        f"{words.hours(time_ms)}, {words.money(expected, money.unit)} expected, "
-        f"{words.money(money.worst, money.unit)} at worst as planned"
-    )
+    text = f"{words.hours(time_ms)}, {words.money(expected, money.unit)} expected"
+    worst = f"the plan itself: {words.money(money.worst, money.unit)} at worst"
     ceiling = money.ceiling if money.account_ceiling is None else money.account_ceiling
     free = max(0, ceiling - money.charged)
     if max(expected, money.worst) < free:
-        return text
+        return f"{text}; {worst}"
     where = (
         "above the ceiling"
         if max(expected, money.worst) >= ceiling
@@ -255,7 +245,7 @@ def _costs(evidence: Evidence) -> str:
     )
     return (
         f"{text}: {where} of account {money.account} ({words.money(ceiling, money.unit)}, of which "
-        f"{words.money(free, money.unit)} is neither spent nor reserved)"
+        f"{words.money(free, money.unit)} is neither spent nor reserved); {worst}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raykit.plan import Option
+from raykit.plan import STARTS, Option
 from raykit.review import strictness, words
 from raykit.review.afterwards import amendments, deviations
 from raykit.review.conduct import tie_rule
@@ -100,7 +100,7 @@ def _changed(evidence: Evidence) -> str:
 
 
 def _why(evidence: Evidence) -> str:
-    text = _reason(evidence)
+    text = _reason(evidence).rstrip(". ")
     if evidence.plan.base is not None and evidence.plan.base.speculative:
         text = f"speculative: {text}"
     if strictness.purity(evidence):
@@ -129,7 +129,7 @@ def _reason(evidence: Evidence) -> str:
 def _rejected(review: Review) -> str:
     chosen = next(option for option in review.options if option.chosen)
     found = [
-        f"{option.what}: {option.against or 'the plan says nothing against it'}"
+        f"{option.what}: {(option.against or 'the plan says nothing against it').rstrip('. ')}"
         for option in review.options
         if not option.chosen and _cheaper(option, chosen)
     ]
@@ -137,9 +137,13 @@ def _rejected(review: Review) -> str:
 
 
 def _cheaper(option: Option, chosen: Option) -> bool:
-    if option.cost is None or chosen.cost is None or option.cost == chosen.cost:
-        return option.option != "fresh"
-    return option.cost < chosen.cost
+    """Whether it is, by what it costs or holds; where neither is known, by its place in the order."""
+    for known, other in ((option.cost, chosen.cost), (option.accelerator_ms, chosen.accelerator_ms)):
+        if known is not None and other is not None and known != other:
+            return known < other
+    if option.cost is not None and chosen.cost is not None:
+        return False
+    return STARTS.index(option.option) < STARTS.index(chosen.option)
 
 
 def _cheapest(evidence: Evidence, review: Review) -> str:

@@ -29,16 +29,15 @@ def changes(evidence: Evidence) -> Iterator[Flaw]:
 
 
 def matters(evidence: Evidence) -> Iterator[Flaw]:
-    """Is the changed data large or different enough? Counted rows say so; rows and settings that are equal do not."""
+    """Is the changed data large or different enough? Counted rows say so; rows and settings that are equal do not.
+
+    Rows that nobody has counted are no matter of words: REVIEW-08 refuses them.
+    """
     change = evidence.change
-    if not _asked(evidence) or evidence.base is None:
-        return
-    if change is None:
-        yield from _unsaid(evidence, "matters", "why the changed rows are many or different enough")
-    elif not change.changed and not evidence.settings:
-        yield from _unsaid(
-            evidence, "matters", "no row and no setting differs: why it could matter all the same"
-        )
+    equal = change is not None and not change.changed and not evidence.settings
+    if _asked(evidence) and evidence.base is not None and equal:
+        wanted = "no row and no setting differs: why it could matter all the same"
+        yield from _unsaid(evidence, "matters", wanted)
 
 
 def justifies(evidence: Evidence) -> Iterator[Flaw]:

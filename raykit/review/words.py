@@ -50,7 +50,9 @@ def hours(time_ms: int | None) -> str:
     """`8.7 h`, `14 min`, `38 s`; in words where nobody has measured it."""
     if time_ms is None:
         return NOT_MEASURED
-    if time_ms >= HOUR_MS // 2 or time_ms == 0:
+    if time_ms == 0:
+        return "0 h"
+    if time_ms >= HOUR_MS // 2:
         return f"{time_ms / HOUR_MS:,.1f} h"
     seconds = time_ms / 1000
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
