@@ -120,8 +120,8 @@ def _scope(learned: Lessons, views: Sequence[RunView], at: str) -> Iterator[str]
     """What was looked at; that nothing was found there does not mean that nobody tried."""
     states = Counter(_state(view) for view in views)
     ends = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-    runs = f"{len(views)} runs ({ends})" if views else "no run"
-    yield f"  looked at {len(learned.looked_at)} experiments, {runs}, in {learned.store}; nowhere else"
+    runs = f"runs: {len(views)}" + (f" ({ends})" if ends else "")
+    yield f"  looked at: experiments: {len(learned.looked_at)}, {runs}, in {learned.store}; nowhere else"
     if learned.unread:
         yield f"  could not be read: {', '.join(learned.unread)}"
         yield f"  -> raykit check{at}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,11 +71,15 @@ def observe(
         StoreUnavailableError: the store did not answer.
         UnknownOutcomeError: the reply was lost; say it again.
     """
+    from raykit.review.diagnosis import observe as read_as
+
     store = open_root(root).store
     subject = subject_of(store, target)
     diagnosis = _diagnosis(subject)
     told = None
-    if test is not None:
+    if test is None:
+        _require_test(hypothesis, other or None, saw, note)
+    else:
         if (hypothesis is None) != other:
             raise InvalidInput(
                 "--as and --other exclude each other" if other else "whose prediction was it?",
@@ -83,8 +88,18 @@ def observe(
                 remedy=f"--as {next(iter(diagnosis.hypotheses))}",
             )
         _require_sound(subject, diagnosis, test)
-        act = _Act(test, hypothesis, _seen(saw), _note(note), person_of(by), is_scripted(scripted))
-        told = _learn(store, subject, diagnosis, act)
+        reading = partial(
+            read_as,
+            diagnosis,
+            plan=subject.plan,
+            test=test,
+            hypothesis=hypothesis,
+            saw=words(saw, field="--saw", what="an observation says what was seen"),
+            note=None if note is None else words(note, field="--note", what="an empty note"),
+            person=person_of(by),
+            scripted=is_scripted(scripted),
+        )
+        told = _learn(store, subject, diagnosis, reading)
     tree = _Tree.of(store, subject, diagnosis)
     if as_json:
         output.print_json(
@@ -105,12 +120,15 @@ def _diagnosis(subject: Subject) -> Diagnosis:
     return subject.diagnosis
 
 
-def _seen(text: str | None) -> str:
-    return words(text, field="--saw", what="an observation says what was seen")
-
-
-def _note(text: str | None) -> str | None:
-    return None if text is None else words(text, field="--note", what="an empty note")
+def _require_test(*said: object) -> None:
+    """The tree alone is shown only to whoever says nothing of a test."""
+    if any(each is not None for each in said):
+        raise InvalidInput(
+            "which test has shown it?",
+            field="TEST",
+            rule="the name of a test of the plan",
+            remedy="raykit observe NAME lists them",
+        )
 
 
 def _require_sound(subject: Subject, diagnosis: Diagnosis, test: str) -> None:
@@ -125,36 +143,20 @@ def _require_sound(subject: Subject, diagnosis: Diagnosis, test: str) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Act:
-    """What a person says of one test."""
-
-    test: str
-    hypothesis: str | None
-    saw: str
-    note: str | None
-    person: str
-    scripted: bool
-
-
-def _learn(store: ObjectStore, subject: Subject, diagnosis: Diagnosis, act: _Act) -> Told[Observed]:
-    from raykit.review.diagnosis import observe
+def _learn(
+    store: ObjectStore, subject: Subject, diagnosis: Diagnosis, reading: partial[Observed]
+) -> Told[Observed]:
+    """Write down what an observation comes to, given all that were made before it."""
     from raykit.store.learned import learn
 
-    def decide(known: Sequence[object]) -> Observed:
-        return observe(
-            diagnosis,
-            _of_tree(diagnosis, known),
-            plan=subject.plan,
-            test=act.test,
-            hypothesis=act.hypothesis,
-            saw=act.saw,
-            note=act.note,
-            person=act.person,
-            scripted=act.scripted,
-        )
-
-    return learn(store, subject.name, decide, opens=subject.file, person=act.person, at=time.time())
+    return learn(
+        store,
+        subject.name,
+        lambda known: reading(earlier=_of_tree(diagnosis, known)),
+        opens=subject.file,
+        person=reading.keywords["person"],
+        at=time.time(),
+    )
 
 
 def _of_tree(diagnosis: Diagnosis, learned: Sequence[object]) -> list[Observed]:
@@ -171,8 +173,7 @@ def _said(told: Told[Observed], tree: _Tree, at: str) -> Iterator[str]:
     script = " (scripted)" if seen.scripted else ""
     yield f"  observed{again(told.new)} by {seen.person}{script}: {seen.test}"
     yield f"  saw      {seen.saw}"
-    predicted = f"as {' and '.join(seen.supports)} predicted; " if seen.supports else "as nobody predicted; "
-    yield f"  means    {predicted}{outcome(seen)}"
+    yield f"  means    as {', '.join(seen.supports) or 'nobody'} predicted; {outcome(seen)}"
     if seen.note is not None:
         yield f"  note     {seen.note}"
     yield f"  left     {', '.join(tree.left) or 'no hypothesis'}; nothing is proved"
@@ -307,7 +308,7 @@ class _Tree:
 
     def _branch_lines(self, ranked: Ranked, group: Group, *, came: bool, last: bool) -> Iterator[str]:
         mark = ">" if came else " "
-        yield f"   {mark} {'`' if last else '|'}- {group.prediction}"
+        yield f"   {mark} {'`' if last else '|'}- {' '.join(group.prediction.split())}"
         branches: dict[str, list[str]] = {}
         for name in group.hypotheses:
             shown = name if name in self.left else f"({name})"
@@ -328,7 +329,9 @@ class _Tree:
 
         target, following = self.subject.typed, self.next
         if following is not None:
-            yield f"  next     {following.name}, {output.usd(following.test.cost_usd)}: {following.test.does}"
+            repeat = "again: " if following.name in {seen.test for seen in self.events} else ""
+            cost = output.usd(following.test.cost_usd)
+            yield f"  next     {repeat}{following.name}, {cost}: {following.test.does}"
             yield f'  -> raykit observe {target} {following.name} --as HYPOTHESIS --saw "..." --by NAME{at}'
             return
         yield f"  next     no test: {_ENDS[ended(self.diagnosis, self.events) or '']}"
