@@ -27,7 +27,7 @@ from raykit.store.commit import newest_good, verify
 from raykit.store.plans import newest_stored_lock
 
 TRAINS_FROM = frozenset({"continue", "replay", "pilot"})
-"""The starts that train on from a base."""
+"""The starts that train on from a base; `use` trains nothing, `fresh` starts from the recipe's own weights."""
 
 MAX_NAMES = 8
 """How many names an error lists."""
@@ -59,7 +59,7 @@ def resolve_base(store: ObjectStore, text: str, *, read_data: bool = True) -> Lo
     else:
         commit = _at_update(view, update)
         verify(store, commit, read_data=read_data)
-    return _locked(text, view.experiment, commit)
+    return locked_commit(text, view.experiment, commit)
 
 
 def _of_candidate(store: ObjectStore, named: Registered, text: str, *, read_data: bool) -> LockedBase:
@@ -150,7 +150,8 @@ def _counting(view: RunView) -> list[Commit]:
     return [item.commit for item in view.commits if item.counts]
 
 
-def _locked(text: str, experiment: str, commit: Commit) -> LockedBase:
+def locked_commit(text: str, experiment: str, commit: Commit) -> LockedBase:
+    """A checkpoint of a run, pinned by its bytes; `text` is what it is called."""
     return LockedBase(
         candidate=text,
         origin="run",

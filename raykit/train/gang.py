@@ -38,17 +38,17 @@ class Gang:
     def leads(self) -> bool:
         return self.rank == 0
 
-    def share(self, value: Any = None) -> Any:
-        """What rank 0 passes, on every rank. `value` is JSON; other ranks pass nothing."""
+    def share(self, value: Any = None, *, by: int = 0) -> Any:
+        """What rank `by` passes, on every rank. `value` is JSON; what other ranks pass is not looked at."""
         if self.world == 1:
             return value
-        data = bytearray(canonical(value)) if self.leads else bytearray()
+        data = bytearray(canonical(value)) if self.rank == by else bytearray()
         size = torch.tensor([len(data)], dtype=torch.int64, device=self.device)
-        dist.broadcast(size, 0)
+        dist.broadcast(size, by)
         body = torch.empty(int(size.item()), dtype=torch.uint8, device=self.device)
-        if self.leads:
+        if self.rank == by:
             body.copy_(torch.frombuffer(data, dtype=torch.uint8))
-        dist.broadcast(body, 0)
+        dist.broadcast(body, by)
         return json.loads(bytes(body.cpu().numpy()))
 
     def sum(self, values: list[float]) -> list[float]:

@@ -18,10 +18,11 @@ from raykit.data.content import content_digest
 from raykit.data.members import Membership, Source, describe
 from raykit.data.members import load as load_members
 from raykit.errors import PlanError
-from raykit.plan import Plan
+from raykit.plan import Lock, Plan
 from raykit.store.base import ObjectStore
-from raykit.store.plans import read_plan
+from raykit.store.plans import read_lock, read_plan
 from raykit.train import frozen, rng
+from raykit.train.base import Base, base_of
 from raykit.train.loader import Keyed
 from raykit.train.recipe import Recipe, check_params, load_recipe
 
@@ -55,6 +56,9 @@ class Inputs:
     """Everything that a rank needs to build and train."""
 
     plan: Plan
+    lock: Lock
+    base: Base | None
+    """The weights that a new run starts from; None if they are the recipe's own."""
     recipe: Recipe
     params: Any
     dataset: Any
@@ -126,12 +130,15 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
         StoreUnavailableError: the store did not answer.
     """
     plan = read_plan(store, task.experiment, task.plan)
+    lock = read_lock(store, task.experiment, task.plan)
     frozen.unpack(frozen.read_code(store, task.experiment, task.code), folder)
     recipe = load_recipe(plan.recipe, folder)
     params = check_params(recipe, plan.run.params)
     dataset = open_dataset(recipe, params, plan)
     return Inputs(
         plan=plan,
+        lock=lock,
+        base=base_of(plan, lock),
         recipe=recipe,
         params=params,
         dataset=dataset,

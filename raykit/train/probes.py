@@ -25,7 +25,7 @@ from raykit.reconcile import falls_short
 from raykit.records import Exactness, GateResult
 from raykit.train.build import Built, check_dtypes
 from raykit.train.gang import Gang
-from raykit.train.state import Capture, restore
+from raykit.train.state import Capture, hold, restore
 from raykit.train.step import Asked, Stepper
 from raykit.train.unsaved import content_or_none, unsaved
 
@@ -47,9 +47,11 @@ class Bench:
     micro_batches: Callable[[int], Iterator[Any]]
 
 
-def gate_key(gate: str, contract: str, code: str, data: str, facts: dict[str, str]) -> str:
-    """The digest of all that a gate's result depends on."""
-    return digest_of([gate, contract, code, data, facts])
+def gate_key(
+    gate: str, contract: str, code: str, data: str, facts: dict[str, str], base: str | None = None
+) -> str:
+    """The digest of all that a gate's result depends on; `base` is the manifest of what the run starts from."""
+    return digest_of([gate, contract, code, data, facts, *([] if base is None else [base])])
 
 
 def first_gate(bench: Bench, key: str) -> GateResult:
@@ -138,7 +140,7 @@ def _run(bench: Bench, files: Mapping[str, bytes], *, after: int) -> _Trace:
     for update in range(after + 1, UPDATES + 1):
         stepper.update(update, micro_batches, Asked(), 0.0)
         if update == 1:
-            middle = hold(rank, built)
+            middle = hold(built.live, rank=rank)
     changed = unsaved(built.live)
     return _Trace(
         restored=restored,
@@ -205,13 +207,6 @@ def put_back(bench: Bench) -> None:
             rule="what is saved is all there is",
             remedy="give the recipe a state_dict() and load_state_dict() for state of its own",
         )
-
-
-def hold(rank: int, built: Built) -> dict[str, bytes]:
-    """The whole state as files in memory."""
-    capture = Capture(rank=rank, pin=False, whole=True)
-    capture.take(built.live)
-    return capture.held()
 
 
 def digests(rank: int, built: Built) -> dict[str, str]:

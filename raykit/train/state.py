@@ -150,6 +150,17 @@ def _counters(live: Live) -> dict[str, Any]:
     }
 
 
+def hold(live: Live, *, rank: int) -> dict[str, bytes]:
+    """The whole state as files in memory.
+
+    Raises:
+        GateError: something in the state has no exact form.
+    """
+    capture = Capture(rank=rank, pin=False, whole=True)
+    capture.take(live)
+    return capture.held()
+
+
 def restore(live: Live, files: Mapping[str, bytes | bytearray], *, rank: int) -> None:
     """Put verified files back into the live objects, generators last.
 
@@ -164,14 +175,14 @@ def restore(live: Live, files: Mapping[str, bytes | bytearray], *, rank: int) ->
     _same_tensors(live.model.state_dict(), tensors)
     live.model.load_state_dict(tensors)
     structure, tensors = read_tensors(files["optimizer.safetensors"], "optimizer.safetensors")
-    _restore_optimizer(live.optimizer, join(structure, tensors))
+    restore_optimizer(live.optimizer, join(structure, tensors))
     _restore_counters(live, files)
     if rng_file(rank) in files:
         structure, tensors = read_tensors(files[rng_file(rank)], rng_file(rank))
         rng.restore(join(structure, tensors))
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """`load_state_dict`, and then every moment in its own dtype: torch casts them to that of their parameter."""
     optimizer.load_state_dict(saved)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

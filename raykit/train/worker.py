@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from raykit.data.members import compare
 from raykit.data.order import Order
 from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
-from raykit.reconcile import require_attempt, require_launch
+from raykit.reconcile import RunState, require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
@@ -32,7 +34,9 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
-from raykit.train import facts, probes
+from raykit.store.plans import read_lock, read_plan
+from raykit.train import facts, probes, settings
+from raykit.train.base import Base, base_of, load_base, read_base
 from raykit.train.build import Built, build, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
@@ -45,7 +49,7 @@ from raykit.train.recipe import Recipe
 from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Invested, Saver
-from raykit.train.state import needed_files, restore, unequal
+from raykit.train.state import hold, needed_files, restore, unequal
 from raykit.train.step import Stepper
 
 CLOSE_S = 60.0
@@ -229,6 +233,7 @@ class _Attempt:
         state = self._log.state
         require_launch(state, self._task.launch)
         start = decide_start(self._store, self._task, self._plan, state, self._facts, changed)
+        self._require_one_base(state, start)
         out.append(start)
         events: list[Record] = []
         base = start.good.commit.update if start.good is not None else None
@@ -261,9 +266,35 @@ class _Attempt:
         )
         return events
 
+    def _require_one_base(self, state: RunState, start: Start) -> None:
+        """A run that goes on from a checkpoint started from the very weights that its plan names now.
+
+        Raises:
+            GateError: it started from others.
+        """
+        if start.good is None:
+            return
+        made = next(a for a in state.attempts if a.attempt == start.good.commit.attempt)
+        if made.plan == self._task.plan:
+            return
+        was = base_of(
+            read_plan(self._store, self._task.experiment, made.plan),
+            read_lock(self._store, self._task.experiment, made.plan),
+        )
+        before, now = (None if base is None else base.locked.manifest for base in (was, self._inputs.base))
+        if before != now:
+            raise GateError(
+                f"this run started from {_start(was)}, and its plan now starts from {_start(self._inputs.base)}",
+                field="base.candidate",
+                rule="one run, one start",
+                remedy="give the new plan a name of its own",
+            )
+
     def _gate_key(self, gate: str) -> str:
         task = self._task
-        return probes.gate_key(gate, task.contract, task.code, task.data, self._facts)
+        base = self._inputs.base
+        manifest = None if base is None else base.locked.manifest
+        return probes.gate_key(gate, task.contract, task.code, task.data, self._facts, manifest)
 
     # --- training -------------------------------------------------------------------------------------------
 
@@ -286,6 +317,9 @@ class _Attempt:
             took=self._directive.save_took,
         )
         built = self._build(self._inputs.recipe)
+        if decision.good is None:
+            self._load_base(built)
+        self._dispatch(decision, built)
         if decision.good is None:
             self._begin_fresh(decision, built)
         else:
@@ -316,9 +350,39 @@ class _Attempt:
     def _build(self, recipe: Recipe) -> Built:
         return build(self._plan, recipe, self._inputs.params, self._gang)
 
+    def _load_base(self, built: Built) -> None:
+        """Put the weights that the plan starts from into what was just built.
+
+        Raises:
+            GateError: they do not fit.
+            CorruptError: they are not the bytes that the lock names.
+        """
+        base = self._inputs.base
+        if base is not None:
+            load_base(built.live, base, read_base(self._store, base), rank=self._gang.rank)
+
+    def _dispatch(self, decision: _Decision, built: Built) -> None:
+        """Hold what is about to train against what was asked for, before anything is trained.
+
+        Raises:
+            GateError: a setting is not what was requested, on some rank.
+        """
+        after = 0 if decision.good is None else decision.good.commit.update
+        live = settings.Live(
+            lock=self._inputs.lock,
+            plan=self._plan,
+            params=self._inputs.params,
+            built=built,
+            loader=self._loader(after),
+            updates=self._plan.run.updates - after,
+            gang=self._gang,
+        )
+        result = settings.dispatch_gate(live, self._gate_key(settings.DISPATCH))
+        self._require_passed(result, decision.attempt)
+
     def _begin_fresh(self, decision: _Decision, built: Built) -> None:
-        """Warm up and pass the gates; afterwards the live objects are as they were built, to the bit."""
-        initial = probes.hold(self._gang.rank, built)
+        """Warm up and pass the gates; afterwards the live objects are as they were before, to the bit."""
+        initial = hold(built.live, rank=self._gang.rank)
         self._warm_up(built)
         restore(built.live, initial, rank=self._gang.rank)
         self._run_gates(decision, built, initial)
@@ -348,16 +412,23 @@ class _Attempt:
         for name, gate in (("first", probes.first_gate), ("resume", probes.resume_gate)):
             if name in decision.gates_passed:
                 continue
-            result = gate(bench, self._gate_key(name))
-            if self._gang.leads:
-                self._note_gate(result, decision.attempt)
-            if not result.passed:
-                raise GateError(
-                    f"the {name} gate failed: {result.found}",
-                    rule=f"needs {self._plan.run.needed}" if name == "resume" else None,
-                    remedy=_gate_remedy(name),
-                )
+            self._require_passed(gate(bench, self._gate_key(name)), decision.attempt)
         probes.put_back(bench)
+
+    def _require_passed(self, result: GateResult, attempt: int) -> None:
+        """Note what a gate found.
+
+        Raises:
+            GateError: it failed.
+        """
+        if self._gang.leads:
+            self._note_gate(result, attempt)
+        if not result.passed:
+            raise GateError(
+                f"the {result.gate} gate failed: {result.found}",
+                rule=f"needs {self._plan.run.needed}" if result.gate == "resume" else None,
+                remedy=_GATE_REMEDIES[result.gate],
+            )
 
     def _rebuild(self) -> Built:
         built = self._build(copy.copy(self._untouched))
@@ -394,21 +465,24 @@ class _Attempt:
     def _micro_batches(
         self, after: int, *, last: int | None = None, loader_workers: int | None = None
     ) -> Iterator[Any]:
+        return iter(self._loader(after, last=last, loader_workers=loader_workers))
+
+    def _loader(
+        self, after: int, *, last: int | None = None, loader_workers: int | None = None
+    ) -> DataLoader[Any]:
         run = self._plan.run
-        return iter(
-            train_loader(
-                self._keyed,
-                self._order,
-                batch=run.batch,
-                world=self._gang.world,
-                rank=self._gang.rank,
-                accumulate=run.accumulate,
-                after=after,
-                last=run.updates if last is None else last,
-                loader_workers=run.loader_workers if loader_workers is None else loader_workers,
-                collate=getattr(self._inputs.recipe, "collate", None),
-                pin=self._gang.device.type == "cuda",
-            )
+        return train_loader(
+            self._keyed,
+            self._order,
+            batch=run.batch,
+            world=self._gang.world,
+            rank=self._gang.rank,
+            accumulate=run.accumulate,
+            after=after,
+            last=run.updates if last is None else last,
+            loader_workers=run.loader_workers if loader_workers is None else loader_workers,
+            collate=getattr(self._inputs.recipe, "collate", None),
+            pin=self._gang.device.type == "cuda",
         )
 
     def _development(self) -> Keyed | None:
@@ -455,6 +529,10 @@ class _Attempt:
                 raise
 
 
+def _start(base: Base | None) -> str:
+    return "the recipe's own weights" if base is None else base.words
+
+
 def _good(told: dict[str, Any]) -> Good | None:
     from raykit.ids import canonical
     from raykit.records import Commit, Manifest
@@ -468,7 +546,8 @@ def _good(told: dict[str, Any]) -> Good | None:
     )
 
 
-def _gate_remedy(gate: str) -> str:
-    if gate == "first":
-        return "look at the first batch and the loss terms; raykit does not step on what is not finite"
-    return "set run.resume to what was measured, or give the recipe a state_dict() for state of its own"
+_GATE_REMEDIES = {
+    settings.DISPATCH: "put back what differs, or ask for what is there, in a plan of its own",
+    "first": "look at the first batch and the loss terms; raykit does not step on what is not finite",
+    "resume": "set run.resume to what was measured, or give the recipe a state_dict() for state of its own",
+}

@@ -286,7 +286,8 @@ class Variant(Tiny):
         return super().optimizer(model, params)
 """
     run = launches(nursery, tmp_path, code)
-    assert run.run() == [(3, "gate: parameter scale is torch.float16\n")]
+    wanted = "the dtype of the parameters: requested float32, effective float16 (scale)"
+    assert run.run() == [(3, f"gate: the dispatch gate failed: rank 0: {wanted}\n")]
 
 
 def test_autocast_changes_no_stored_precision(nursery: Nursery, tmp_path: Path) -> None:
