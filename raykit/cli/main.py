@@ -60,6 +60,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "diff": Entry("raykit.cli.plan:diff", "What a change does to a plan and to its approval."),
         },
     ),
+    "adopt": Entry("raykit.cli.adopt:adopt", "Take weights that were made elsewhere as a base."),
     "launch": Entry(
         "raykit.cli.launch:launch", "Run a plan, or go on with it; a finished one is left alone."
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,6 +42,19 @@ def display(*, quiet: bool) -> Iterator[Display]:
     )
     with Progress(*columns, console=output.console(sys.stderr)) as progress:
         yield _Bar(progress)
+
+
+@contextmanager
+def bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr if that is a terminal, told how much of how much is done; nothing anywhere else."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=output.console(sys.stderr), transient=True) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
 class _Bar:

@@ -9,13 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from raykit.cli import look, output
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root
+from raykit.cli.progress import bar
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ def checkpoints_verify(
         what = "checkpoints" if update is None else f"checkpoint of update {update}"
         raise NotFoundError(f"{view.id} has no {what}", field="--update", value=update)
     wrong: dict[int, str] = {}
-    with _progress("verify", quiet=as_json) as tell:
+    with bar("verify", quiet=as_json) as tell:
         for n, commit in enumerate(commits):
             try:
                 verify(found.store, commit)
@@ -396,7 +396,7 @@ def check(
     """
     from raykit.store.check import check as check_store
 
-    with _progress("check", quiet=as_json) as tell:
+    with bar("check", quiet=as_json) as tell:
         found = open_root(where or root)
         if not found.experiments():
             raise NotFoundError(
@@ -410,19 +410,6 @@ def check(
     else:
         _print(look.report_lines(report))
     _end(not report.ok)
-
-
-@contextmanager
-def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr if that is a terminal; nothing anywhere else."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=output.console(sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _selected(found: ReadRoot, view: RunView) -> Commit | None:
