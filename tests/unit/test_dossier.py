@@ -102,7 +102,7 @@ def judged(around: Looked | None = None) -> Judged:
         expected_ms=31_320_000,
         uncertain=False,
         rates={"train": "2.99 (invoice 2026-10), billed by the node"},
-        passed=("REVIEW-01", "REVIEW-02"),
+        passed=("a decision", "an owner"),
         limitations=("one seed",),
         looked=around or looked(),
     )
