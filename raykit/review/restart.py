@@ -7,138 +7,16 @@ amount that needs no approval and the weights that are there are kept, and both 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from raykit.errors import ApprovalError
-from raykit.ids import Digest
 from raykit.plan import Option
 from raykit.review import words
 from raykit.review.evidence import Evidence
 from raykit.review.finding import Finding
-from raykit.review.options import (
-    invested,
-    much_repeated,
-    repeats,
-    small_change,
-)
+from raykit.review.options import invested, much_repeated, repeats, small_change
+from raykit.review.strictness import purity
 
 Facts = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
-    """A run that has weights for the same decision, as the store has it."""
-
-    experiment: str
-    update: int
-    """Of its newest checkpoint that verifies."""
-    updates: int
-    """The updates that its plan asks for."""
-    manifest: Digest
-    accelerator_s: float | None
-    """Accelerator-seconds invested until that checkpoint, where they were kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """A plan that begins anew beside an earlier run."""
-
-    experiment: str
-    earlier: Earlier
-    rows_before: int
-    rows_added: int
-    rows_removed: int
-    rows_changed: int
-    changed: tuple[str, ...]
-    """What else of the training contract differs, as `run.params.lr: 0.001 -> 0.002`."""
-    repeats: int
-    """Updates that train anew what the earlier run has trained."""
-    updates: int
-    time: str
-    cost: str
-    below_autonomous: bool
-    preserved: bool
-    """The earlier checkpoint verifies, and this plan replaces none of its bytes."""
-
-    @property
-    def exempt(self) -> bool:
-        """Both were verified: what it may cost in all, and that the weights stay."""
-        return self.below_autonomous and self.preserved
-
-
-def triggers(restart: Restart) -> Iterator[str]:
-    """Why this restart needs an approval of its own. What a plan does not declare counts as triggered."""
-    yield "a valid trained checkpoint exists"
-    yield "all training that was done is discarded"
-    rows = restart.rows_added + restart.rows_removed + restart.rows_changed
-    share = _percent(rows, restart.rows_before)
-    yield f"the change is {share} of the rows, and nobody has declared what would be much"
-    yield f"{restart.repeats:,} updates are repeated, and nobody has declared what would be little"
-    if not restart.changed:
-        yield "a continuation answers the same question"
-
-
-def request(restart: Restart) -> Facts:
-    """What a person has to see before saying yes, in order."""
-    earlier = restart.earlier
-    invested = (
-        "" if earlier.accelerator_s is None else f", {earlier.accelerator_s / 3600:.2f} accelerator-hours"
-    )
-    settings = "; ".join(restart.changed) or "no setting that shapes the weights"
-    return (
-        (
-            "discards",
-            f"{earlier.experiment} at update {earlier.update:,} (sha256 {earlier.manifest[:8]}{invested}): kept on "
-            "disk, not used",
-        ),
-        ("changed", f"{_rows(restart)}; {settings}"),
-        (
-            "repeats",
-            f"{restart.repeats:,} of {restart.updates:,} ({_percent(restart.repeats, restart.updates)}) updates",
-        ),
-        ("costs", f"{restart.time}, {restart.cost}"),
-        (
-            "instead",
-            f"use {earlier.experiment} as it is (0 updates, 0.00): raykit checkpoints list {earlier.experiment}; "
-            f"go on with it: raykit resume {earlier.experiment}",
-        ),
-        ("because", "; ".join(triggers(restart))),
-    )
-
-
-def require_approved(restart: Restart, projection: Digest, approved: Sequence[Digest]) -> None:
-    """Let only a restart pass that a person has approved, or that is exempt.
-
-    Raises:
-        ApprovalError: neither; `facts` is the request.
-    """
-    if restart.exempt or projection in approved:
-        return
-    raise ApprovalError(
-        f"{restart.experiment} starts from scratch, and that needs its own approval",
-        facts=request(restart),
-        rule="an approval of the restart by itself; no plan, no other approval and no low ceiling implies it",
-        remedy='raykit approve restart PLAN --reason "why it is still right" --by NAME',
-    )
-
-
-def _rows(restart: Restart) -> str:
-    """`2,953 of 59,022 (5.0%) rows changed`: every count that is not 0, of the rows that there were."""
-    counts = {
-        "added": restart.rows_added,
-        "removed": restart.rows_removed,
-        "changed": restart.rows_changed,
-    }
-    before = restart.rows_before
-    parts = [f"{n:,} of {before:,} ({_percent(n, before)}) rows {what}" for what, n in counts.items() if n]
-    return ", ".join(parts) or f"0 of {before:,} (0.0%) rows"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else "all"
-
-
-# --- the same, of the evidence of a review ------------------------------------------------------------------
 
 
 def pending(evidence: Evidence) -> bool:
@@ -150,36 +28,49 @@ def pending(evidence: Evidence) -> bool:
 
 def reasons(evidence: Evidence, options: Sequence[Option]) -> Iterator[str]:
     """Why this restart needs an approval of its own. What a plan does not declare counts as triggered."""
-    declared, base = evidence.plan.base, evidence.base
-    if base is not None and base.verifies:
+    if evidence.base is not None and evidence.base.verifies:
         yield "a valid checkpoint exists"
     yield "all training is discarded"
     if small_change(evidence):
-        limit = "" if declared is not None and declared.small_share else " (what is small is not declared)"
-        change = evidence.change
-        share = (
-            "of a size that nobody knows" if change is None else words.percent(change.changed, change.before)
-        )
-        yield f"the change is {share}{limit}"
-    why = None if declared is None else declared.reason
-    if why is None or words.purity(why) or (declared is not None and declared.because == "identical-arms"):
-        yield (
-            "no measured quality is its reason"
-            if why is None
-            else "its reason is purity, not measured quality"
-        )
+        yield _small(evidence)
+    yield from _no_quality(evidence)
     if much_repeated(evidence):
-        limit = "" if declared is not None and declared.little_share else " (what is little is not declared)"
-        again, updates = repeats(evidence)
-        yield f"{words.percent(again, updates)} of its updates are repeated{limit}"
-    for option in options:
-        if option.option in ("continue", "replay", "pilot") and option.possible and option.against is None:
-            yield (
-                "a continuation answers the same question"
-                if option.option != "pilot"
-                else "a pilot can answer first"
-            )
-            return
+        yield _much(evidence)
+    yield from _answers(options)
+
+
+def _small(evidence: Evidence) -> str:
+    declared, change = evidence.plan.base, evidence.change
+    if change is None:
+        return "how much has changed is not known"
+    share = f"the change is {words.percent(change.changed, change.before)}"
+    known = declared is not None and declared.small_share is not None
+    return share if known else f"{share} (what is small is not declared)"
+
+
+def _no_quality(evidence: Evidence) -> Iterator[str]:
+    declared = evidence.plan.base
+    why = None if declared is None else declared.reason
+    if why is None:
+        yield "no measured quality is its reason"
+    elif purity(evidence):
+        yield "its reason is purity, not measured quality"
+
+
+def _much(evidence: Evidence) -> str:
+    declared = evidence.plan.base
+    share = f"{words.percent(*repeats(evidence))} of its updates are repeated"
+    known = declared is not None and declared.little_share is not None
+    return share if known else f"{share} (what is little is not declared)"
+
+
+def _answers(options: Sequence[Option]) -> Iterator[str]:
+    """The first cheaper option that trains and that nothing speaks against."""
+    open_ = [each.option for each in options if each.possible and each.against is None]
+    if "continue" in open_ or "replay" in open_:
+        yield "a continuation answers the same question"
+    elif "pilot" in open_:
+        yield "a pilot can answer first"
 
 
 def facts(evidence: Evidence, options: Sequence[Option], unsaid: Sequence[Finding] = ()) -> Facts:

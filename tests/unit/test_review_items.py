@@ -169,6 +169,7 @@ MORE: list[tuple[str, Callable[[], Evidence], str]] = [
 
 @pytest.mark.parametrize(("item", "evidence", "says"), MORE, ids=[f"{m[0]}-{m[2]}" for m in MORE])
 def test_other_ways_to_break_an_item(item: str, evidence: Callable[[], Evidence], says: str) -> None:
+    """covers PLAN-37: among them, a run whose result cannot change what is done"""
     found = [finding for finding in review(evidence()).findings if finding.item == item]
     assert any(says in finding.problem for finding in found), found
 
@@ -247,6 +248,25 @@ def test_a_flaw_of_the_diagnosis_fails_the_first_item() -> None:
     }
     found = review(planned(digits(), diagnosis=diagnosis))
     assert "REVIEW-01" not in found.passed and "PLAN-46" in {finding.item for finding in found.findings}
+
+
+def test_a_plan_without_its_decision_or_its_claim_is_none() -> None:
+    """covers PLAN-01, PLAN-67: what the claim has to hold is asked before anything else is judged"""
+    for key in (
+        "decision",
+        *(f"claim.{key}" for key in ("unit", "target", "population", "metric", "success", "compare")),
+    ):
+        with pytest.raises(ValueError, match=key.rpartition(".")[2]):
+            planned(digits(), {key: None})
+
+
+def test_no_check_stands_in_for_another() -> None:
+    """covers PLAN-72: a measured speed or a resume that holds is no pilot, and a pilot is no resume gate"""
+    bare = planned(refresh(), {"base.against_pilot": None})
+    assert bare.measured and "resume" in bare.gates
+    assert "PLAN-33" in broken(replace(bare, pilot=None))
+    assert broken(bare) == set() and bare.pilot is not None
+    assert broken(replace(bare, gates=("first",))) == {"REVIEW-14"}
 
 
 def test_rules_beside_the_items_have_ids_of_their_own() -> None:
