@@ -29,7 +29,7 @@ def statement(evidence: Evidence, review: Review) -> Pairs:
         ("why", _why(evidence)),
         ("rejected", _rejected(review)),
         ("cheapest", _cheapest(evidence, review)),
-        ("recommended", _recommended(review)),
+        *((("recommended", _recommended(review)),) if len(review.options) > 1 else ()),
         ("cost", _cost(evidence)),
         ("stops", "; ".join(_stops(evidence))),
         ("kept", "every attempt with its rows, cost and last checkpoint that verifies, whatever fails"),
@@ -147,6 +147,8 @@ def _cheaper(option: Option, chosen: Option) -> bool:
 
 
 def _cheapest(evidence: Evidence, review: Review) -> str:
+    if len(review.options) == 1:
+        return "this run: nothing cheaper is known"
     option = cheapest(review.options)
     cost = words.cost(option.cost, evidence.money.unit)
     return f"{option.what} ({option.time}, {cost}) is the cheapest run that can still resolve it"

@@ -227,6 +227,7 @@ def test_the_cheapest_run_that_can_resolve_it() -> None:
     )
     open_ = planned(replace(refresh(), pilot=None), {"base.against_pilot": None})
     assert cheapest(weigh(open_)).option == "pilot"
+    assert said(digits())["cheapest"] == "this run: nothing cheaper is known"
     assert said(open_)["cheapest"].startswith("pilot, 1,000 updates (0.6 h, $14.55)")
 
 
