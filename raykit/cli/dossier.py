@@ -79,7 +79,8 @@ def _what(revision: Revision) -> str:
     }[revision.kind]
     changes = [f"{each.field}: {_value(each.was)} -> {_value(each.now)}" for each in revision.changes]
     more = f"; {len(changes) - CHANGES} more (--json)" if len(changes) > CHANGES else ""
-    return f"{words}: {'; '.join(changes[:CHANGES])}{more}" if changes else words
+    said = f" (said: {output.clean(revision.locked.deviation)})" if revision.locked.deviation else ""
+    return f"{words}: {'; '.join(changes[:CHANGES])}{more}{said}" if changes else words
 
 
 def _value(value: object) -> str:

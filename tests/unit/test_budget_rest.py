@@ -1,7 +1,7 @@
 """What money does not buy, what it is kept for, and what it may not be called.
 
-covers BUD-01, BUD-04, BUD-05, BUD-10..15, BUD-18, BUD-21, BUD-22, BUD-25, BUD-30, BUD-32, BUD-34, BUD-35, BUD-37,
-BUD-38, BUD-40, LEDGER-08, LEDGER-09, LEDGER-10
+covers APPR-17, APPR-18, BUD-01..05, BUD-08, BUD-10..15, BUD-18, BUD-21, BUD-22, BUD-25, BUD-30, BUD-32, BUD-34,
+BUD-35, BUD-37, BUD-38, BUD-40, LEDGER-08..10
 """
 
 from __future__ import annotations
@@ -54,12 +54,23 @@ from raykit.errors import (
 )
 from raykit.plan import Plan, contract, load_plan, make_lock
 from raykit.read.sizing import Known, Times, expected_wall_ms, sized
-from raykit.records import MICRO, AccountEvent, Concluded, ExperimentEntry, Line, Measured, Noted, Purpose
+from raykit.records import (
+    MICRO,
+    AccountEvent,
+    Concluded,
+    ExperimentEntry,
+    FleetEntry,
+    Line,
+    Measured,
+    Noted,
+    Purpose,
+)
 from raykit.review import ITEMS, Evidence, require_passed, review
 from raykit.review.statement import statement
 from raykit.store import layout
 from raykit.store.local import LocalStore
 from raykit.store.log import Log
+from raykit.store.people import read_scope
 from raykit.testing import MemoryStore
 from raykit.train.directive import Directive
 from raykit.train.door import Grant
@@ -312,6 +323,33 @@ def test_a_rate_that_nobody_saw_stops_what_a_review_has_passed() -> None:
     )
     with pytest.raises(ReplanError, match=r"costs 1\.10 now"):
         account.ask(lambda book: admit(book, dearer, now=0.0))
+
+
+@pytest.mark.parametrize("what", ["the masked rows were counted twice", "twice the cost for half the effect"])
+def test_a_premise_that_does_not_hold_goes_to_a_person_before_more_is_spent(
+    what: str, failed: PaidByNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """covers APPR-17 APPR-18: nothing is spent until a named person has decided anew, in words"""
+    pause = ["pause", "role:train", "--premise", "--reason", what, "--by", "ada", "--no-wait"]
+    assert main(pause) == 0
+    held = read_scope(failed.store, "role:train").pauses["role:train"]
+    assert (held.pause.cause, held.pause.reason) == ("premise", what)
+    account = Account()
+    roomy(account, approve=True)
+    with pytest.raises(FleetPaused, match=what):
+        account.ask(lambda book: admit(book, asked("0.01"), Standing(paused=held.words), now=0.0))
+    capsys.readouterr()
+    assert main(["resume", "role:train", "--by", "ada"]) == FleetPaused.exit_code
+    refusal = capsys.readouterr().err
+    assert "nobody has decided anew" in refusal
+    assert '--repair "what was decided, and why" --by NAME' in refusal
+    assert "role:train" in read_scope(failed.store, "role:train").pauses
+    decided = ["resume", "role:train", "--repair", "half the rows, same ceiling", "--by", "mira"]
+    assert main(decided) == 0
+    assert read_scope(failed.store, "role:train").pauses == {}
+    fleet = Log(failed.store, layout.fleet_log(), FleetEntry, by="reader").refresh()
+    (over,) = fleet[-1].events
+    assert (over.person, over.cleared) == ("mira", "decided anew: half the rows, same ceiling")
 
 
 # --- operational limits are no horizon ----------------------------------------------------------------------

@@ -146,6 +146,7 @@ class Frozen(RunMaker):
         files: dict[str, bytes] = FILES,
         env: bytes | None = None,
         seen_update: int | None = None,
+        deviation: str | None = None,
         **more: Any,
     ) -> Locked:
         """Lock the plan once more, with what is given changed in it; later attempts are of this lock."""
@@ -165,6 +166,7 @@ class Frozen(RunMaker):
             environment=sha256(record),
             data=lock.data,
             seen_update=seen_update,
+            deviation=deviation,
         )
         self.people(self.locked)
         return self.locked
@@ -450,7 +452,10 @@ def test_amendments_and_deviations_are_told_apart_by_what_had_been_seen() -> Non
     maker = frozen()
     maker.lock_again(settings={"run": {"updates": 60, "select": "min development.ratio"}}, judged=judged())
     maker.lock_again(
-        settings={"run": {"updates": 80, "select": "min development.ratio"}}, judged=judged(), seen_update=40
+        settings={"run": {"updates": 80, "select": "min development.ratio"}},
+        judged=judged(),
+        seen_update=40,
+        deviation="the curve was still falling",
     )
     maker.lock_again(
         settings={"run": {"updates": 80, "select": "min development.ratio"}},
@@ -464,7 +469,7 @@ def test_amendments_and_deviations_are_told_apart_by_what_had_been_seen() -> Non
     assert changes == {"run.updates": (60, 80)}
     text = text_of(open_at(maker))
     assert "amendment, nothing seen: run.updates: 40 -> 60" in text
-    assert "deviation, update 40 seen: run.updates: 60 -> 80" in text
+    assert "deviation, update 40 seen: run.updates: 60 -> 80 (said: the curve was still falling)" in text
     assert "the same plan: environment: " in text
 
 
