@@ -27,6 +27,10 @@ FULL: frozenset[Purpose] = frozenset({"target", "comparison", "confirmation"})
 """Purposes whose work is full-quality: blocked while a necessary check has failed. A check itself is not."""
 
 
+NEXT_STEPS = "next: finite inputs, loss terms and gradients on a tiny batch, then the first update"
+"""What may be done while a necessary check has failed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What wants to start. `lease` is the caller's own name for it: asking twice finds the same answer."""
@@ -120,7 +124,7 @@ def admit(
         failed = ", ".join(standing.failed)
         raise GateError(
             f"{request.experiment}: the {failed} gate has failed, and no repair is recorded",
-            rule="full runs wait for a recorded repair and a check that passes again",
+            rule=f"{NEXT_STEPS}; full runs wait for a recorded repair and a check that passes again",
             remedy=f'raykit resume {request.experiment} --repair "what you changed"',
         )
     worst = worst_of(request.terms)

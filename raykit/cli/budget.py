@@ -203,9 +203,12 @@ def _sizing(store: ObjectStore, plan: Any, book: Book, ceiling: int) -> Sizing |
     """What the rest of the run is worked out from; None where even a guess does not fit under the ceiling."""
     from raykit.errors import BudgetError
     from raykit.read.sizing import sizing_of
+    from raykit.store.plans import newest_stored_lock
 
     try:
-        return sizing_of(store, plan, book=book, ceiling=ceiling)
+        lock = newest_stored_lock(store, plan.name)
+        base = None if lock is None else lock.base
+        return sizing_of(store, plan, book=book, base=base, ceiling=ceiling)
     except BudgetError:
         return None
 

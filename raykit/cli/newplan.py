@@ -161,7 +161,7 @@ def _continue(
         assert recipe is not None
         _continue_adopted(base, recipe, out, name, root, facts.updates or 0, as_json=as_json)
         return
-    settings = dict(lock.settings) | ({"recipe": recipe} if recipe else {})
+    settings = _as_written(store, lock) | ({"recipe": recipe} if recipe else {})
     chosen = safe_name(name or f"{lock.name}-next")
     text = continuation_text(
         name=chosen,
@@ -214,6 +214,18 @@ def _lock_of(store: ObjectStore, base: LockedBase) -> Lock | None:
     return None if base.origin == "adopted" else newest_stored_lock(store, base.experiment)
 
 
+def _as_written(store: ObjectStore, lock: Lock) -> dict[str, Any]:
+    """The plan of a lock as its people wrote it: in their order, without what they left to defaults."""
+    import tomllib
+
+    from raykit.store import layout
+    from raykit.store.plans import newest_lock
+
+    locked = newest_lock(store, lock.name)
+    assert locked is not None
+    return tomllib.loads(store.get(layout.plan(lock.name, locked.plan, "plan.toml")).decode("utf-8"))
+
+
 def _rows(store: ObjectStore, base: LockedBase, lock: Lock, settings: Mapping[str, Any], out: Path) -> str:
     """How the rows of today differ from those of the base, if the recipe's data can be opened from here."""
     from raykit.data.members import compare
@@ -233,7 +245,7 @@ def _rows(store: ObjectStore, base: LockedBase, lock: Lock, settings: Mapping[st
         source = describe_dataset(open_dataset(recipe, check_params(recipe, plan.run.params), plan))
         members = load_members(store, base.experiment, locked.data)
     except (PlanError, NotFoundError) as error:
-        return f"not looked at: {error.message}"
+        return f"not looked at: {error.message}; write the plan beside its recipe, or say --recipe"
     found = compare(members, source)
     counts = {} if found is None else found.counts
     added, removed = counts.get("added", 0), counts.get("missing", 0)

@@ -67,17 +67,15 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     yield ""
     yield from output.facts(
         [
-            ("decides", one_line(plan.decision)),
-            ("if no", one_line(plan.if_no or "not said")),
-            ("claim", _claim(plan)),
             *((label, text) for label, text in statement(evidence, review)),
+            ("claim", _claim(plan)),
         ]
     ).splitlines()
     yield ""
     yield "  ALTERNATIVES"
     yield from options_table(review.options, evidence.money)
     yield from _hypotheses(case)
-    if evidence.money.lines:
+    if evidence.money.billed and evidence.money.lines:
         yield ""
         yield "  MONEY"
         yield from _lines(evidence.money)
@@ -204,7 +202,7 @@ def _lines(money: Money) -> Iterator[str]:
 
 
 def _hypotheses(case: Case) -> Iterator[str]:
-    from raykit.review import rank
+    from raykit.review.diagnosis import rank
 
     diagnosis = case.site.plan.diagnosis
     if diagnosis is None:

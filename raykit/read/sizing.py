@@ -84,7 +84,13 @@ class Known:
 
 
 def sizing_of(
-    store: ObjectStore, plan: Plan, *, book: Book | None, run: str = "main", ceiling: int | None = None
+    store: ObjectStore,
+    plan: Plan,
+    *,
+    book: Book | None,
+    base: LockedBase | None = None,
+    run: str = "main",
+    ceiling: int | None = None,
 ) -> Sizing:
     """What a run of this plan costs to size, for the whole of it: what it has spent is for the ledger to say.
 
@@ -95,7 +101,7 @@ def sizing_of(
         CorruptError: the run's log or rows are damaged.
         StoreUnavailableError: the store did not answer.
     """
-    return sized(plan, known_of(store, plan, run=run), book, ceiling=ceiling)
+    return sized(plan, known_of(store, plan, base=base_experiment(base), run=run), book, ceiling=ceiling)
 
 
 def known_of(store: ObjectStore, plan: Plan, *, base: str | None = None, run: str = "main") -> Known:

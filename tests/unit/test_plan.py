@@ -470,6 +470,7 @@ def test_a_continuation_says_what_its_base_said() -> None:
     raw = tomllib.loads(text)
     assert raw["base"] == {"candidate": "digits-vae", "start": "continue", "keep": ["weights", "optimizer"]}
     assert raw["category"] == "production-improvement" and raw["splits"] == settings["splits"]
+    assert raw["claim"]["compare"][0] == "digits-vae"
     assert raw["run"]["batch"] == 64 and raw["run"]["updates"] == ""
     marked = [line.split()[0] for line in text.split("\n") if MARK in line]
     assert marked == ["decision", "if_no", "success", "updates", "ceiling_usd"]
