@@ -267,6 +267,15 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
         yield "members", output.short(view.lock.data)
 
 
+def _origin(view: RunView) -> str:
+    """What a first attempt started from."""
+    base = None if view.lock is None else view.lock.base
+    start = {} if view.lock is None else view.lock.settings.get("base") or {}
+    if base is None or start.get("start") not in ("continue", "replay", "pilot"):
+        return "the start"
+    return f"{base.candidate} at {output.count(base.update)}"
+
+
 def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
     for attempt in view.attempts:
         resume, ended = attempt.resume, attempt.ended
@@ -279,7 +288,7 @@ def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
             str(attempt.attempt),
             moment(attempt.started_at),
             attempt.place.host,
-            f"update {output.count(resume.update)}" if resume else "the start",
+            f"update {output.count(resume.update)}" if resume else _origin(view),
             resume.exactness if resume else "exact",
             end,
         )
@@ -419,7 +428,8 @@ def report_lines(report: Report) -> Iterator[str]:
         "every byte read" if report.read_data else "records read, data by size only (--read-data reads all)"
     )
     yield f"{report.url}: {looked}; {depth}"
-    parts = ("experiments", "accounts", "runs", "entries", "segments", "rows", "commits")
+    parts = ["experiments", "accounts", "runs", "entries", "segments", "rows", "commits"]
+    parts += ["candidates"] if counts.get("candidates") else []
     yield "  " + ", ".join(f"{output.count(counts.get(part, 0))} {part}" for part in parts)
     for n, finding in enumerate(report.findings[:LISTED], start=1):
         yield f"{n:>2}  {finding.invariant}  {finding.found}"

@@ -394,11 +394,12 @@ def check(
         NotFoundError: there is no experiment in it.
         StoreUnavailableError: the store did not answer.
     """
+    from raykit.store import layout
     from raykit.store.check import check as check_store
 
     with bar("check", quiet=as_json) as tell:
         found = open_root(where or root)
-        if not found.experiments():
+        if not found.experiments() and not any(True for _ in found.store.list(layout.candidates_log())):
             raise NotFoundError(
                 f"there is no experiment in {found.store.url}",
                 field="ROOT",

@@ -15,20 +15,35 @@ from makerun import RunMaker, make_run
 
 from raykit.errors import CorruptError, RaykitError
 from raykit.ids import canonical, sha256
-from raykit.records import AttemptEnded, Beat, Commit, Launched, Record, Released, Segment
-from raykit.store import layout, people
+from raykit.plan import LockedBase
+from raykit.records import (
+    Adopted,
+    AdoptedFile,
+    AttemptEnded,
+    Beat,
+    CandidatesEntry,
+    Commit,
+    ExperimentEntry,
+    Launched,
+    Record,
+    Registered,
+    Released,
+    Segment,
+)
+from raykit.store import candidates, layout, people
 from raykit.store.base import Data, Listed, Stored
 from raykit.store.check import Report, check
 from raykit.store.check.rules import RunRules
 from raykit.store.local import LocalStore
-from raykit.store.log import seal, unseal
+from raykit.store.log import Log, RunLog, seal, unseal
+from raykit.store.plans import newest_lock, newest_stored_lock
 from raykit.testing import Fault, FaultStore, MemoryStore
 from raykit.testing.invariants import check_invariants
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, bytes]:
-    """A root with three experiments, one of them paid for, and a fleet that has been paused."""
+    """A root with three experiments, one of them paid for, a fleet that has been paused, and two candidates."""
     store = MemoryStore()
     make_run(store)
     paid = PaidRun(store, experiment="paid")
@@ -51,7 +66,74 @@ def objects() -> dict[str, bytes]:
     other.commit("stop")
     other.end("paused")
     other.release("paused")
+    goes_on(store, adopt(store, "elsewhere"))
+    register_commit(store, "best")
     return store.objects
+
+
+def adopt(store: MemoryStore, name: str, *, body: bytes = b"weights" * 99) -> Registered:
+    """Weights that were made elsewhere, with their configuration."""
+    bodies = {"model.safetensors": body, "config.json": b'{"layers": 2}'}
+    files = [
+        AdoptedFile(name=file, sha256=sha256(data), size_bytes=len(data), holds=holds)
+        for (file, data), holds in zip(bodies.items(), ("model", "config"), strict=True)
+    ]
+    manifest = Adopted(files=tuple(files), tensors=1, elements=173)
+    candidates.keep_adopted(store, manifest, lambda file: [bodies[file]])
+    event = Registered(
+        candidate=name,
+        role="base",
+        origin="adopted",
+        manifest=candidates.adopted_digest(manifest),
+        key=candidates.adopted_key(manifest),
+        history="absent",
+        person="mira",
+    )
+    candidates.register(store, event, at=AT)
+    return event
+
+
+def register_commit(store: MemoryStore, name: str) -> Registered:
+    """The first checkpoint of the experiment `second`."""
+    log = RunLog(store, "second", "main", by="reader")
+    log.refresh()
+    commit = log.state.commits[0]
+    event = Registered(
+        candidate=name,
+        role="production-candidate",
+        origin="run",
+        manifest=commit.sha256,
+        key=commit.key,
+        experiment="second",
+        update=commit.update,
+        person="mira",
+    )
+    candidates.register(store, event, at=AT)
+    return event
+
+
+def goes_on(store: MemoryStore, base: Registered) -> None:
+    """Lock another plan of the experiment `second`: it starts from a base, and takes tables from a shared file."""
+    was = newest_stored_lock(store, "second")
+    assert was is not None
+    shared = b'[claim]\nunit = "one image"\n'
+    named = LockedBase(
+        candidate=base.candidate,
+        origin="adopted",
+        experiment=base.candidate,
+        update=0,
+        attempt=0,
+        manifest=base.manifest,
+        key=base.key,
+    )
+    lock = was.model_copy(update={"base": named, "shared": sha256(shared)})
+    plan = store.get(layout.plan("second", was.digest, "plan.toml"))
+    for file, data in (("shared.toml", shared), ("plan.toml", plan), ("plan.lock", lock.to_bytes())):
+        store.put_new(layout.plan("second", lock.digest, file), data)
+    locked = newest_lock(store, "second")
+    assert locked is not None
+    event = locked.model_copy(update={"plan": lock.digest})
+    Log(store, layout.experiment_log("second"), ExperimentEntry, by="maker").append(lambda _: [event], at=AT)
 
 
 def forked(objects: dict[str, bytes]) -> MemoryStore:
@@ -64,7 +146,7 @@ def object_class(key: str) -> str | None:
     assert known is not None
     if known.kind in layout.DERIVED:
         return None
-    if known.kind in ("checkpoint", "plan", "membership"):
+    if known.kind in ("checkpoint", "plan", "membership", "adopted"):
         return f"{known.kind} {key.rpartition('/')[2]}"
     told_by = known.parts.get("series") or known.parts.get("identity")
     return f"{known.kind} {told_by}" if told_by else known.kind
@@ -94,6 +176,7 @@ def test_a_clean_root_has_no_findings(objects: dict[str, bytes]) -> None:
         assert report.counts["accounts"] == 1
         assert report.counts["rows"] == 60
         assert report.counts["commits"] == 10
+        assert report.counts["candidates"] == 2
         assert report.counts["segments"] == 35
         assert report.counts["objects"] == len(objects)
 
@@ -104,6 +187,10 @@ def test_there_are_all_classes(objects: dict[str, bytes]) -> None:
         "account-of data",
         "account-of decision",
         "account-of experiment",
+        "adopted config.json",
+        "adopted manifest.json",
+        "adopted model.safetensors",
+        "candidates-entry",
         "checkpoint manifest.json",
         "checkpoint model.safetensors",
         "checkpoint optimizer.safetensors",
@@ -118,6 +205,7 @@ def test_there_are_all_classes(objects: dict[str, bytes]) -> None:
         "membership train.parquet",
         "plan plan.lock",
         "plan plan.toml",
+        "plan shared.toml",
         "run-entry",
         "run-record",
         "segment",
@@ -271,7 +359,7 @@ def test_one_fault_is_not_told_a_hundred_times(objects: dict[str, bytes]) -> Non
 def test_derived_files_do_not_count(objects: dict[str, bytes]) -> None:
     changed = dict(objects)
     derived = [key for key in changed if object_class(key) is None]
-    assert len(derived) == 14
+    assert len(derived) == 15
     for key in derived:
         changed[key] = changed[key][:-7] + b"x"
     report = check(MemoryStore(changed), read_data=True)
@@ -500,3 +588,60 @@ def test_what_a_zombie_would_write_is_found(objects: dict[str, bytes]) -> None:
         assert any(rule.startswith("I4 only") for rule in broken([*whole, event])), event
     again = next(event for event in whole if isinstance(event, Launched))
     assert broken([*whole, again]) == ["I11 a completed run is left alone"]
+
+
+# --- candidates ---------------------------------------------------------------------------------------------
+
+
+def test_adopted_weights_that_nobody_registered_are_orphans(objects: dict[str, bytes]) -> None:
+    """Whoever adopts them may die between the last file and the registry."""
+    store = forked({key: data for key, data in objects.items() if not key.startswith("candidates/log")})
+    report = check(store, read_data=True)
+    orphans = {listed.key.rpartition("/")[2] for listed in report.orphans}
+    assert orphans == {"model.safetensors", "config.json", "manifest.json"}
+    assert report.ok
+
+
+def test_adopted_bytes_are_read_only_with_read_data(objects: dict[str, bytes]) -> None:
+    # covers I12
+    key = next(key for key in objects if key.endswith("model.safetensors") and "adopted" in key)
+    changed = {**objects, key: objects[key][:-1] + b"?"}
+    assert check(MemoryStore(changed), read_data=False).ok
+    (finding,) = check(MemoryStore(changed), read_data=True).findings
+    assert (finding.invariant, "does not match its sha256" in finding.found) == ("I1", True)
+
+
+def test_a_name_that_has_come_to_stand_for_other_weights_is_found(objects: dict[str, bytes]) -> None:
+    # covers I2, CAND-29
+    store = forked(objects)
+    known = candidates.find_candidate(store, "best")
+    assert known is not None
+    other = known.model_copy(update={"role": "release-model"})
+    log = Log(store, layout.candidates_log(), CandidatesEntry, by="a faulty writer")
+    log.append(lambda entries: [other], at=AT)
+    (finding,) = check(store, read_data=True).findings
+    assert "was registered by mira with role production-candidate, not release-model" in finding.found
+
+
+@pytest.mark.parametrize("what", ["gone", "changed"])
+def test_a_candidate_stays_the_bytes_that_it_was(objects: dict[str, bytes], what: str) -> None:
+    # covers I1, CAND-27
+    known = candidates.find_candidate(forked(objects), "best")
+    assert known is not None
+    changed = dict(objects)
+    if what == "gone":
+        del changed[known.key]
+    else:
+        changed[known.key] = changed[known.key].replace(b'"samples":0', b'"samples":1')
+    rules = {finding.rule for finding in check(MemoryStore(changed), read_data=True).findings}
+    wanted = (
+        "the weights of a candidate are kept" if what == "gone" else "a candidate stays the bytes that it was"
+    )
+    assert wanted in rules
+
+
+def test_the_base_of_a_locked_plan_is_kept(objects: dict[str, bytes]) -> None:
+    # covers CAND-27
+    changed = {key: data for key, data in objects.items() if not key.startswith("candidates/")}
+    (finding,) = check(MemoryStore(changed), read_data=True).findings
+    assert finding.rule == "the base of a locked plan is kept"

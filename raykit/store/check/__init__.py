@@ -7,6 +7,7 @@
     logs       one log: entries, chain, holes, snapshot
     runs       one run: its record, and every object that its log names
     money      accounts: their ledgers (held against `raykit.budget.audit`), and who belongs to which
+    candidates the registry of the root, and adopted weights
     contents   objects whose key holds a digest
     walk       all of it, in an order in which a store may change meanwhile
 

@@ -58,6 +58,9 @@ def _plan(view: View, key: str, digest: str) -> None:
     plan = key.removesuffix("plan.lock") + "plan.toml"
     if plan in view.sizes:
         view.matches(plan, lock.plan_sha256, view.get(plan))
+    shared = key.removesuffix("plan.lock") + "shared.toml"
+    if shared in view.sizes and lock.shared is not None:
+        view.matches(shared, lock.shared, view.get(shared))
 
 
 def _members(view: View, key: str, digest: str) -> None:

@@ -1,4 +1,5 @@
-"""The walk over every object of a store: experiments, their runs, the fleet, the money, and what digests name."""
+"""The walk over every object of a store: experiments, their runs, the fleet, the money, the registry, and what
+digests name."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Sequence
 from raykit.records import ExperimentEntry, FleetEntry, Locked
 from raykit.store import layout
 from raykit.store.base import ObjectStore
-from raykit.store.check.contents import check_contents
+from raykit.store.check.candidates import check_candidates
+from raykit.store.check.contents import check_contents, read_lock
 from raykit.store.check.logs import ReadLog, read_log
 from raykit.store.check.money import check_money
 from raykit.store.check.people import ActRules
@@ -33,6 +35,7 @@ def check(store: ObjectStore, *, read_data: bool, tell: Tell = lambda done, tota
     _acts(view, read_log(view, layout.fleet_log(), FleetEntry), own=None)
     # After the runs: what they name in a ledger was written there before.
     check_money(view, locked, started)
+    check_candidates(view)
     check_contents(view)
     return view.report()
 
@@ -52,7 +55,20 @@ def _experiment(view: View, name: str) -> Sequence[Locked] | None:
             layout.membership(name, event.data, MANIFEST),
         ):
             view.missing(key, "what is locked is kept", "I1")
+        _lock(view, name, event.plan)
     return locked if log.whole else None
+
+
+def _lock(view: View, name: str, plan: str) -> None:
+    """What else a lock names: the file that some tables are from, and the base."""
+    lock = read_lock(view, name, plan)
+    if lock is None or lock.digest != plan:  # changed bytes name nothing
+        return
+    if lock.shared is not None:
+        view.missing(layout.plan(name, plan, "shared.toml"), "what is locked is kept", "I1")
+    if lock.base is not None and (layout.known(lock.base.key) is None or view.size(lock.base.key) is None):
+        found = f"{lock.base.key} is missing"
+        view.find(lock.base.key, "the base of a locked plan is kept", found, "I1")
 
 
 def _acts(view: View, log: ReadLog[ExperimentEntry] | ReadLog[FleetEntry], *, own: str | None) -> None:
