@@ -148,7 +148,9 @@ def resume(
                 )
         approved = _approving(approve, by, scripted)
         if repair is not None:
-            _repair(site, repair, person_of(by))
+            person_of(by)
+            if site.run_log("reader").state.failed or not _clears(site, repair):
+                _repair(site, repair, person_of(by))
         _clear(site, repair, by, approved)
         if detach:
             _detach(site, approved, json=json)
@@ -183,6 +185,14 @@ def _repair(site: Site, what: str, person: str) -> None:
     repair(
         site.store, site.name, what=what, attempt=max(state.failed.values()), person=person, at=time.time()
     )
+
+
+def _clears(site: Site, repair: str) -> bool:
+    """Whether these words end a pause of this experiment that nothing else would."""
+    from raykit.store.people import read_acts
+
+    found = read_acts(site.store, site.name).pauses.get(f"experiment:{site.name}")
+    return bool(repair) and found is not None and found.pause.cause in ("defect", "premise")
 
 
 def _clear(site: Site, repair: str | None, by: str | None, approved: Approving | None) -> None:
@@ -239,6 +249,8 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
     found = read_scope(store, scope).pauses.get(scope)
     if found is not None:
         cleared = require_cleared(found, repair=repair, needs_replan=None)
+        if found.pause.cause in ("defect", "premise"):
+            person_of(by)
         resume(store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
     waiting = _waiting(store)
     if json:

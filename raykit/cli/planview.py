@@ -26,9 +26,9 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
     if len(review.options) > 1:
         yield from options_table(review.options, evidence.money)
         yield ""
-    yield from output.facts(
+    yield from _facts(
         [
-            *_change(case, review),
+            *_change(case),
             ("trains", _trains(case)),
             ("length", _length(case.lock)),
             ("stage", f"{evidence.stage}: {evidence.stage_why}"),
@@ -37,7 +37,14 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
             ("review", f"{len(review.passed)} of 20 items hold"),
             *((("later", _later(case.lock)),) if case.lock.acts_later else ()),
         ]
-    ).splitlines()
+    )
+
+
+def _facts(pairs: list[tuple[str, str]]) -> Iterator[str]:
+    """A name and what it is, in lines that fit."""
+    width = max(len(name) for name, _ in pairs)
+    for name, text in pairs:
+        yield from output.wrapped(f"{name:<{width}}  {text}", output.width(), hang=width + 2)
 
 
 def record(case: Case, review: Review) -> dict[str, Any]:
@@ -65,15 +72,10 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     plan, evidence = case.site.plan, case.evidence
     yield _head(case, lock)
     yield ""
-    yield from output.facts(
-        [
-            *((label, text) for label, text in statement(evidence, review)),
-            ("claim", _claim(plan)),
-        ]
-    ).splitlines()
+    yield from _facts([*statement(evidence, review), ("claim", _claim(plan))])
     yield ""
     yield "  ALTERNATIVES"
-    yield from options_table(review.options, evidence.money)
+    yield from options_table(review.options, evidence.money, whole=True)
     yield from _hypotheses(case)
     if evidence.money.billed and evidence.money.lines:
         yield ""
@@ -81,36 +83,61 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
         yield from _lines(evidence.money)
     yield ""
     yield "  RUN"
-    yield from output.facts(_run(case)).splitlines()
+    yield from _facts(_run(case))
 
 
-def options_table(options: tuple[Option, ...], money: Money) -> Iterator[str]:
-    """One row for each option, the recommended one marked; the reasons below."""
+def options_table(options: tuple[Option, ...], money: Money, *, whole: bool = False) -> Iterator[str]:
+    """One row for each option, the chosen one marked; with `whole`, what each tells, risks, keeps and discards."""
     rows = [
         (
             ("> " if option.chosen else "  ") + option.what,
-            option.preserves,
+            _KEEPS[option.option],
             option.repeats,
-            option.time,
-            "-"
-            if option.cost is None
-            else output.amount(option.cost, money.unit)
-            if money.billed
-            else "not billed",
-            option.value,
-            option.risk,
+            "not known" if option.time_ms is None else option.time,
+            _price(option, money),
         )
         for option in options
     ]
-    headers = ("  OPTION", "PRESERVES", "REPEATS", "TIME", "COST", "TELLS", "RISK")
-    yield from (f"  {line}" for line in output.table(headers, rows, right=()).splitlines())
-    for option in options:
-        if option.against:
-            yield f"    not {option.option}: {option.against}"
+    table = output.table(("  OPTION", "KEEPS", "REPEATS", "TIME", "COST"), rows).splitlines()
+    yield f"  {table[0]}"
+    for option, line in zip(options, table[1:], strict=True):
+        yield f"  {line}"
+        if whole:
+            yield from _cells(option)
+        elif option.against:
+            yield f"      not: {option.against}"
     recommended = next((option for option in options if option.recommended), None)
-    if recommended is not None:
-        agree = " (as chosen)" if recommended.chosen else ", not what was chosen"
-        yield f"    recommended: {recommended.option}{agree}"
+    if recommended is not None and len(options) > 1:
+        agree = ", as chosen" if recommended.chosen else "; the plan has chosen another"
+        yield f"    recommended: {recommended.what}{agree}"
+
+
+_KEEPS = {
+    "use": "all",
+    "continue": "weights",
+    "replay": "weights",
+    "pilot": "weights",
+    "fresh": "nothing",
+}
+
+
+def _cells(option: Option) -> Iterator[str]:
+    """Everything else that a row of the table says."""
+    cells = [
+        ("preserves", option.preserves),
+        ("discards", option.discards),
+        ("tells", option.value),
+        ("risk", option.risk),
+        *([("not", option.against)] if option.against else []),
+    ]
+    for label, text in cells:
+        yield from output.wrapped(f"{label:<9}  {text}", output.width(), indent="      ", hang=11)
+
+
+def _price(option: Option, money: Money) -> str:
+    if not money.billed:
+        return "not billed"
+    return "not known" if option.cost is None else output.amount(option.cost, money.unit)
 
 
 def _head(case: Case, lock: Lock | None) -> str:
@@ -130,7 +157,7 @@ def _head(case: Case, lock: Lock | None) -> str:
     return DOT.join(parts)
 
 
-def _change(case: Case, review: Review) -> list[tuple[str, str]]:
+def _change(case: Case) -> list[tuple[str, str]]:
     from raykit.review import words
 
     evidence = case.evidence
@@ -159,29 +186,28 @@ def _trains(case: Case) -> str:
 
 
 def _cost(money: Money) -> str:
-    from raykit.budget.amounts import shown
     from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH
 
     bound = (
-        f"ceiling below ${shown(money.ceiling)}"
+        f"ceiling below {output.amount(money.ceiling)}"
         if money.unit == "usd"
-        else f"at most {shown(money.ceiling, money.unit)}"
+        else f"at most {output.amount(money.ceiling, money.unit)}"
     )
     if not money.billed:
         return f"this machine's own processors: not billed; {bound}"
     if money.refusal is not None:
-        return f"worst {shown(money.worst, money.unit)}, and it does not fit: {money.refusal}"
+        return f"worst {output.amount(money.worst, money.unit)}, and it does not fit: {money.refusal}"
     planned = {line.line: line.planned for line in money.lines}
     scratch = planned.get(SCRATCH, 0)
     recovery = planned.get(RECOVERY, 0) + scratch
-    kept = f"kept back: confirmation {shown(planned.get(CONFIRMATION, 0), money.unit)}, recovery {shown(recovery, money.unit)}"
+    kept = f"kept back: confirmation {output.amount(planned.get(CONFIRMATION, 0), money.unit)}, recovery {output.amount(recovery, money.unit)}"
     if scratch:
-        kept += f" ({shown(scratch, money.unit)} of it for debugging)"
+        kept += f" ({output.amount(scratch, money.unit)} of it for debugging)"
     guess = " (a guess: nothing compatible was measured)" if money.uncertain else ""
     return DOT.join(
         [
-            f"expected {shown(money.expected, money.unit)}{guess}",
-            f"worst {shown(money.worst, money.unit)}",
+            f"expected {output.amount(money.expected, money.unit)}{guess}",
+            f"worst {output.amount(money.worst, money.unit)}",
             kept,
             bound,
         ]
@@ -189,10 +215,8 @@ def _cost(money: Money) -> str:
 
 
 def _lines(money: Money) -> Iterator[str]:
-    from raykit.budget.amounts import shown
-
-    rows = [(line.line, str(line.purpose), shown(line.planned, money.unit)) for line in money.lines]
-    rows.append(("total", "", shown(sum(line.planned for line in money.lines), money.unit)))
+    rows = [(line.line, str(line.purpose), output.amount(line.planned, money.unit)) for line in money.lines]
+    rows.append(("total", "", output.amount(sum(line.planned for line in money.lines), money.unit)))
     yield from (
         f"  {line}"
         for line in output.table(("LINE", "PURPOSE", "PLANNED"), rows, right=("PLANNED",)).splitlines()

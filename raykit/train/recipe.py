@@ -177,7 +177,8 @@ def _import(name: str, folder: Path) -> Any:
     sys.path.insert(0, root)
     importlib.invalidate_caches()
     try:
-        return importlib.import_module(name)
+        with asking(f"the recipe {name}", expected=(ImportError, SyntaxError)):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise PlanError(
@@ -239,8 +240,10 @@ def recipe_folder(spec: str, plan: Path) -> Path:
 
 
 @contextlib.contextmanager
-def asking(what: str) -> Iterator[None]:
+def asking(what: str, *, expected: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Run a part of the recipe that is asked before anything starts; its own bug is then an answer.
+
+    What is `expected` goes through as it is.
 
     Raises:
         PlanError: the recipe raised something; the message has its file and line.
@@ -248,6 +251,8 @@ def asking(what: str) -> Iterator[None]:
     try:
         yield
     except RaykitError:
+        raise
+    except expected:
         raise
     except (
         Exception

@@ -43,7 +43,11 @@ def test_a_table_takes_what_it_does_not_say_itself() -> None:
     plan = load()
     assert plan.claim.unit == "one document" and plan.claim.metric == "bits_per_byte"
     assert plan.shared is not None
-    assert (plan.shared.name, plan.shared.tables, plan.shared.sha256) == ("raykit.toml", ("claim",), sha256(TEAM))
+    assert (plan.shared.name, plan.shared.tables, plan.shared.sha256) == (
+        "raykit.toml",
+        ("claim",),
+        sha256(TEAM),
+    )
 
 
 def test_what_the_plan_says_goes_first() -> None:
