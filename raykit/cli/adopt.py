@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 MAX_HOURS = 1e9
 
 Source = Annotated[
-    Path, typer.Argument(metavar="SOURCE", help="A .safetensors file, a Hugging Face or torch DCP folder.")
+    str, typer.Argument(metavar="SOURCE", help="A .safetensors file, a Hugging Face or torch DCP folder.")
 ]
 Name = Annotated[str, typer.Option("--as", metavar="NAME", help="The name that plans call it by.")]
 By = Annotated[
@@ -104,7 +104,7 @@ def adopt(
         output.print_lines(_lines(weights, manifest, event, new=new, at=at_root(root)))
 
 
-def _open(source: Path, *, trust_pickle: bool) -> Weights:
+def _open(named: str, *, trust_pickle: bool) -> Weights:
     """The weights at SOURCE, by what is there.
 
     Raises:
@@ -112,12 +112,13 @@ def _open(source: Path, *, trust_pickle: bool) -> Weights:
     """
     from raykit.data import weights
 
-    if "://" in str(source) or str(source).startswith(("hf:", "dcp:")):
+    if "://" in named or named.startswith(("hf:", "dcp:")):
         raise weights.refused(
-            f"{source} is not a path of this machine",
+            f"{named} is not a path of this machine",
             rule="a file or a folder",
             remedy="copy it here first, at one revision, and name that with --source-note",
         )
+    source = Path(named)
     if source.is_symlink():
         raise weights.refused(
             f"{source} is a symbolic link", rule="the files themselves", remedy=f"cp -rL {source} COPY"
@@ -189,8 +190,10 @@ def _lines(weights: Weights, manifest: Adopted, event: Registered, *, new: bool,
     ]
     if weights.left_out:
         rows.append(("left out", ", ".join(weights.left_out)))
+    rows.append(
+        ("next", f'candidate = "{event.candidate}" under [base] in a plan, then raykit plan check PLAN{at}')
+    )
     yield from output.facts(rows).splitlines()
-    yield f'  next     candidate = "{event.candidate}" under [base] in a plan, then raykit plan check PLAN{at}'
 
 
 def _said(event: Registered) -> str:

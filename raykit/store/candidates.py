@@ -17,7 +17,14 @@ from raykit.store.base import Chunk, ObjectStore
 from raykit.store.commit import MANIFEST, MAX_MANIFEST_BYTES, require_exactly
 from raykit.store.log import Log
 
-SAID = ("role", "update", "rows", "accelerator_ms", "cost", "history")
+SAID = {
+    "role": "role",
+    "update": "updates",
+    "rows": "rows",
+    "accelerator_ms": "accelerator milliseconds",
+    "cost": "cost",
+    "history": "history",
+}
 """What a registration says beside what it names: to say something else later is not the same registration."""
 
 
@@ -94,12 +101,12 @@ def _require_the_same(known: Registered, event: Registered) -> None:
             rule="one name, one set of weights",
             remedy="give the new weights a name of their own",
         )
-    for name in SAID:
+    for name, words in SAID.items():
         was, now = getattr(known, name), getattr(event, name)
         if was != now:
             raise ConflictError(
-                f"{known.candidate} was registered by {known.person} with {name} {_told(was)}, not {_told(now)}",
-                field=name,
+                f"{known.candidate} was registered by {known.person} with {words} {_told(was)}, not {_told(now)}",
+                field=words,
                 value=now,
                 rule="what was registered stays",
                 remedy="leave it out, or give it as it was",

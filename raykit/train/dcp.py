@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -46,11 +47,13 @@ def open_dcp(folder: Path) -> Weights:
         InvalidInput: it cannot be read, is not whole, names anything outside, or does not hold one model.
     """
     found = _read_metadata(folder)
-    _require_inside(folder, found)
+    stored_bytes = _require_inside(folder, found)
     placed, left_out = _model(found)
     tensors = in_order(_tensor(name, found.state_dict_metadata[key]) for name, key in placed.items())
     if not tensors:
         raise refused(f"{folder} holds no tensors")
+    if sum(tensor.size_bytes for tensor in tensors) > stored_bytes:
+        raise refused(f"{folder / METADATA} describes more than the {stored_bytes:,} bytes that are there")
     reader = _Reader(folder, found)
 
     def read(tensor: Tensor) -> Iterator[bytes]:
@@ -242,7 +245,9 @@ def _bytes(reader: _Reader, key: str, found: metadata.Metadata) -> Iterator[byte
     dtype = entry.properties.dtype
     try:
         tensor = torch.full(entry.size, math.nan if dtype.is_floating_point else 0, dtype=dtype)
-        load({key: tensor}, storage_reader=reader, no_dist=True)
+        with warnings.catch_warnings():  # that there is one process is what is meant
+            warnings.filterwarnings("ignore", "torch.distributed is", UserWarning)
+            load({key: tensor}, storage_reader=reader, no_dist=True)
     except (CheckpointException, ValueError, RuntimeError, AssertionError) as error:
         raise refused(f"{key} cannot be read: {str(error)[-300:]}") from error
     flat = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
