@@ -91,6 +91,21 @@ def parsers(watch: Mapping[str, str]) -> None:
     Record.model_validate_json = classmethod(watched("record", validate, 1))
 
 
+def threads(count: int) -> None:
+    """Something in this rank's process sets another number of threads, after raykit has."""
+    from raykit.train import worker
+
+    true = worker.set_up_process
+
+    def set_up_process(*arguments: Any) -> None:
+        import torch
+
+        true(*arguments)
+        torch.set_num_threads(count)
+
+    worker.set_up_process = set_up_process
+
+
 def _bytes(data: Any) -> bytes:
     if isinstance(data, str):
         return data.encode()
