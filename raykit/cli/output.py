@@ -210,9 +210,9 @@ def print_json(value: Any, stream: TextIO | None = None) -> None:
 
 
 _COMMANDS = re.compile(
-    r"raykit (?:(?:budget|approve|checkpoints) [a-z]+"
+    r"raykit (?:(?:budget|approve|checkpoints|plan) [a-z]+"
     r"|launch|resume|pause|cancel|status|show|logs|history|check|ls|watch"
-    r"|observe|conclude|note|measured|counted|lessons)\b"
+    r"|observe|conclude|note|measured|counted|lessons|adopt)\b"
 )
 
 
@@ -221,8 +221,9 @@ def print_error(error: RaykitError, *, as_json: bool, at: str = "") -> None:
 
     `at` is the option that a command needs to mean the same store; those that are printed get it.
     """
-    if error.remedy is not None and at and "--root" not in error.remedy:
-        error.remedy = _COMMANDS.sub(lambda found: found.group() + at, error.remedy)
+    for each in (error, *(error.findings if isinstance(error, PlanError | ReviewError) else ())):
+        if each.remedy is not None and at and "--root" not in each.remedy:
+            each.remedy = _COMMANDS.sub(lambda found: found.group() + at, each.remedy)
     if as_json:
         print_json({"error": error_record(error)}, sys.stderr)
     else:

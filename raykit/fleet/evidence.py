@@ -173,7 +173,7 @@ def _paper_lock(site: Site) -> Lock:
         raise PlanError(
             f"nobody has counted the rows of {', '.join(missing)}",
             field="data",
-            rule="counted rows for each source: this version does not open sources outside the recipe",
+            rule="a count of each, one command for one source: this version opens no source outside the recipe",
             remedy=f'raykit counted PLAN --source "{missing[0]}" --rows N --how "..." --by NAME',
         )
     rows = {role: sum(counted[source].rows for source in names) for role, names in sources.items()}

@@ -29,6 +29,7 @@ _MAX_NOTES = 50
 
 _CREDENTIAL = "looks like a credential (not shown here)"
 _UNKNOWN = "unknown key"
+_TOML = 'TOML: key = value, each key once; text in "quotes", lists in [ ], tables in { } or under [name], true or false'
 _TAKE_OUT = "take it out and revoke it; name the file or the environment variable that holds it instead"
 
 _OTHER_NAMES = {
@@ -144,7 +145,7 @@ def _read(text: str, shared: ReadShared | None) -> tuple[Plan | None, list[PlanE
 def _syntax(message: str) -> Finding:
     line = re.search(r" \(at line (\d+)", message)
     problem = f"is not TOML: {message[0].lower()}{message[1:120]}"
-    return Finding((), problem, "TOML 1.0, see toml.io", line=int(line.group(1)) if line else None)
+    return Finding((), problem, _TOML, line=int(line.group(1)) if line else None)
 
 
 def _ordered(

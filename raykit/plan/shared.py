@@ -123,7 +123,9 @@ def _read(taken: Taken, name: str, loc: tuple[str, ...], read: ReadShared | None
         tables = tomllib.loads(text)
     except OSError as error:
         problem = f"{name} cannot be read: {(error.strerror or str(error)).lower()}"
-        taken.findings.append(Finding(at, problem, "a file beside the plan, or in a folder above it"))
+        rule = "a file beside the plan, or in a folder above it"
+        remedy = f"put it there; or take this line out, and say the keys of [{'.'.join(loc)}] in the plan"
+        taken.findings.append(Finding(at, problem, rule, remedy))
         return None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         taken.findings.append(Finding(at, f"{name} is not TOML: {str(error)[:120]}", "TOML 1.0 in UTF-8"))

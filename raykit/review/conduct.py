@@ -59,8 +59,14 @@ def substitution(evidence: Evidence) -> Iterator[Flaw]:
             "base.start",
             f"the weights of {evidence.base.locked.candidate} are of another model: "
             f"{'; '.join(evidence.model_settings)}",
-            'the model of the base, or start = "fresh"',
+            f'{_as_trained(evidence)}, or start = "fresh"',
         )
+
+
+def _as_trained(evidence: Evidence) -> str:
+    """The model of the base, by the params that differ from those that it was trained with."""
+    params = [setting for setting in evidence.settings if setting.startswith("run.params.")]
+    return f"the model of the base, before {'; '.join(params)}" if params else "the model of the base"
 
 
 def stated(evidence: Evidence) -> Iterator[Flaw]:

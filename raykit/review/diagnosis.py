@@ -66,6 +66,7 @@ def flaws(diagnosis: Diagnosis, *, holdouts: Collection[str] = ()) -> Iterator[F
             field="diagnosis.tests",
             problem="no test has another prediction under another hypothesis, whatever it costs",
             rule="at least one test whose predicted observations differ between hypotheses",
+            remedy="predicts = { " + ", ".join(f'{name} = "..."' for name in diagnosis.hypotheses) + " }",
         )
 
 

@@ -139,6 +139,9 @@ def deltas(evidence: Evidence) -> Iterator[Flaw]:
             "base.candidate",
             f"how many rows differ from those of {base.locked.candidate} is not known",
             "counts of rows added, removed and relabelled, by ids or by a recorded count of its rows",
+            None
+            if base.locked.origin == "run"
+            else "raykit adopt SOURCE --as ANOTHER-NAME --rows N --by NAME   and name that one in base.candidate",
         )
 
 
@@ -153,7 +156,7 @@ def reuse(evidence: Evidence) -> Iterator[Flaw]:
             "base",
             f"{name} has {base.updates:,} trained updates for the same decision, and the plan does not name it",
             f'base.candidate = "{name}", and base.start: use | continue | replay | pilot | fresh',
-            f"raykit plan new --from {base.locked.experiment}",
+            f"raykit plan new --from {base.locked.experiment} -o {base.locked.experiment}-next.toml",
         )
         return
     fields = dict(zip(STARTS, ("as_is", "continue", "replay", "pilot"), strict=False))

@@ -57,7 +57,8 @@ def first(evidence: Evidence) -> Iterator[Flaw]:
     small = plan.search is not None or plan.diagnosis is not None or evidence.chosen == "pilot"
     said = plan.base is not None and plan.base.against_pilot is not None
     if _asked(evidence) and evidence.pilot is None and not small and not said:
-        yield from _unsaid(evidence, "first", "why nothing shorter can answer first")
+        wanted = "why a subset, a shorter schedule or a continuation of what is there cannot answer first"
+        yield from _unsaid(evidence, "first", wanted)
 
 
 def _asked(evidence: Evidence) -> bool:

@@ -215,7 +215,8 @@ def test_production_reuses_what_is_there() -> None:
     with pytest.raises(Exception, match="REVIEW-09"):
         require_passed(unnamed, review(unnamed))
     (finding,) = [each for each in review(unnamed).findings if each.item == "REVIEW-09"]
-    assert "95,000 trained updates" in finding.problem and finding.remedy == "raykit plan new --from lm1b-07"
+    assert "95,000 trained updates" in finding.problem
+    assert finding.remedy == "raykit plan new --from lm1b-07 -o lm1b-07-next.toml"
     assert "95,000 updates of lm1b-prod" in said(unnamed)["discards"]
 
 
