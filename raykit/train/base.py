@@ -21,6 +21,7 @@ from raykit.records import Manifest
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_adopted
 from raykit.store.commit import MAX_MANIFEST_BYTES, File, read_verified
+from raykit.store.plans import read_lock, read_plan
 from raykit.train.state import Live, hold, restore, restore_optimizer
 from raykit.train.tensors import join, read_tensors
 
@@ -60,6 +61,32 @@ def base_of(plan: Plan, lock: Lock) -> Base | None:
             rule="a lock that names its base by digest",
         )
     return Base(locked=lock.base, optimizer="optimizer" in plan.base.keep)
+
+
+def require_one_start(store: ObjectStore, experiment: str, plan: str, base: Base | None) -> None:
+    """A run goes on under another plan than that of its checkpoint only if both start from the same weights.
+
+    Raises:
+        GateError: they do not.
+        CorruptError: the plan of the checkpoint does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    was = base_of(read_plan(store, experiment, plan), read_lock(store, experiment, plan))
+    if _manifest(was) != _manifest(base):
+        raise GateError(
+            f"this run started from {_start(was)}, and its plan now starts from {_start(base)}",
+            field="base.candidate",
+            rule="one run, one start",
+            remedy="give the new plan a name of its own",
+        )
+
+
+def _manifest(base: Base | None) -> str | None:
+    return None if base is None else base.locked.manifest
+
+
+def _start(base: Base | None) -> str:
+    return "the recipe's own weights" if base is None else base.words
 
 
 # --- its files ----------------------------------------------------------------------------------------------

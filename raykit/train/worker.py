@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from raykit.data.members import compare
 from raykit.data.order import Order
 from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
-from raykit.reconcile import RunState, require_attempt, require_launch
+from raykit.reconcile import require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
@@ -34,9 +34,8 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
-from raykit.store.plans import read_lock, read_plan
 from raykit.train import facts, probes, settings
-from raykit.train.base import Base, base_of, load_base, read_base
+from raykit.train.base import load_base, read_base, require_one_start
 from raykit.train.build import Built, build, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
@@ -233,7 +232,10 @@ class _Attempt:
         state = self._log.state
         require_launch(state, self._task.launch)
         start = decide_start(self._store, self._task, self._plan, state, self._facts, changed)
-        self._require_one_base(state, start)
+        if start.good is not None:
+            made_by = next(a for a in state.attempts if a.attempt == start.good.commit.attempt)
+            if made_by.plan != self._task.plan:
+                require_one_start(self._store, self._task.experiment, made_by.plan, self._inputs.base)
         out.append(start)
         events: list[Record] = []
         base = start.good.commit.update if start.good is not None else None
@@ -265,30 +267,6 @@ class _Attempt:
             )
         )
         return events
-
-    def _require_one_base(self, state: RunState, start: Start) -> None:
-        """A run that goes on from a checkpoint started from the very weights that its plan names now.
-
-        Raises:
-            GateError: it started from others.
-        """
-        if start.good is None:
-            return
-        made = next(a for a in state.attempts if a.attempt == start.good.commit.attempt)
-        if made.plan == self._task.plan:
-            return
-        was = base_of(
-            read_plan(self._store, self._task.experiment, made.plan),
-            read_lock(self._store, self._task.experiment, made.plan),
-        )
-        before, now = (None if base is None else base.locked.manifest for base in (was, self._inputs.base))
-        if before != now:
-            raise GateError(
-                f"this run started from {_start(was)}, and its plan now starts from {_start(self._inputs.base)}",
-                field="base.candidate",
-                rule="one run, one start",
-                remedy="give the new plan a name of its own",
-            )
 
     def _gate_key(self, gate: str) -> str:
         task = self._task
@@ -527,10 +505,6 @@ class _Attempt:
         except FencedError:
             if ending.reason == "completed":
                 raise
-
-
-def _start(base: Base | None) -> str:
-    return "the recipe's own weights" if base is None else base.words
 
 
 def _good(told: dict[str, Any]) -> Good | None:

@@ -21,7 +21,8 @@ from plainrun import Launches, final_digest, freeze_job, rows_bits, run_log, sta
 from raykit.cli.main import main
 from raykit.errors import CorruptError
 from raykit.read.bases import resolve_base
-from raykit.records import Commit, Manifest, Row
+from raykit.read.root import Root
+from raykit.records import Commit, Manifest
 from raykit.store import layout, open_store
 from raykit.store.commit import folder_of
 from raykit.store.local import LocalStore
@@ -113,17 +114,9 @@ def test_counters_and_schedule_begin_at_0_and_the_recipes_settings_hold(
     counters = json.loads(file_of(run.task, commit_at(run.task, 0), "state.json"))["tree"]
     assert (counters["update"], counters["samples"], counters["scheduler"]["last_epoch"]) == (0, 0, 0)
     assert counters["recipe"] == {"seen": 0}
-    rows = [Row.from_bytes(bits, "row") for bits in stored_rows(run.task)]
+    rows = list(Root(open_store(run.task.root), time.time).history("on"))
     assert rows[0].lr == (0.005,)
     assert (rows[0].update, rows[0].samples, rows[-1].update) == (1, (0, 12), 12)
-
-
-def stored_rows(task: Task) -> list[bytes]:
-    store = open_store(task.root)
-    keys = [item.key for item in store.list(layout.run(task.experiment, task.run) + "/history")]
-    return [
-        line for key in keys if key.rpartition("/")[2][0].isdigit() for line in store.get(key).splitlines()
-    ]
 
 
 def test_the_optimizers_state_is_kept_where_the_plan_says_so(
