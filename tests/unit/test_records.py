@@ -19,14 +19,18 @@ from raykit.records import (
     AccountOf,
     AccountOpened,
     Accrued,
+    Adopted,
+    AdoptedFile,
     Amended,
     Approved,
     AttemptEnded,
     AttemptStarted,
     Beat,
     Cancelled,
+    CandidatesEntry,
     Closed,
     Commit,
+    Concluded,
     Corrected,
     EvaluationRow,
     ExperimentEntry,
@@ -40,13 +44,17 @@ from raykit.records import (
     Line,
     Locked,
     Manifest,
+    Measured,
     MonitorRow,
+    Noted,
+    Observed,
     Parted,
     Paused,
     Place,
     Planned,
     Rated,
     Record,
+    Registered,
     Released,
     Repaired,
     Replanned,
@@ -54,6 +62,7 @@ from raykit.records import (
     RestartApproved,
     Resumed,
     Row,
+    RowsCounted,
     RunEntry,
     RunRecord,
     Segment,
@@ -126,6 +135,26 @@ ACTS = (
     PAUSED,
     RESUMED,
     Cancelled(reason="r", person="mira"),
+    Observed(
+        plan=D,
+        test="t",
+        saw="s",
+        supports=("a", "b"),
+        removed=("c",),
+        next="n",
+        covers={"rows": "128"},
+        note="w",
+        person="mira",
+    ),
+    Concluded(outcome="unresolved", says="s", effect="e", decision=D, contract=D, update=3, person="mira"),
+    Noted(kind="incident", says="s", person="mira"),
+    Measured(what="update", pool="train", time_ms=9, units=3, memory_bytes={"model": 5}, how="h"),
+    RowsCounted(source="s3://b/k@v1", rows=3, digest=D, how="h", person="mira"),
+)
+REGISTERED = (
+    Registered(
+        candidate="c", role="base", origin="adopted", manifest=D, key="k", history="absent", person="mira"
+    ),
 )
 TERMS = Terms(accelerators=8, rate=2_490_000, source="s", margin_permille=1100, time_ms=9, drain_ms=1)
 LINES = (
@@ -159,6 +188,12 @@ RECORDS: tuple[Record, ...] = (
     FleetEntry(n=1, prev=None, at=0.0, by="w", nonce="c", events=(PAUSED, RESUMED)),
     AccountEntry(n=2, prev=D, at=0.0, by="w", nonce="c", events=MONEY),
     AccountOf(account="a", experiment="e"),
+    CandidatesEntry(n=1, prev=None, at=0.0, by="w", nonce="c", events=REGISTERED),
+    Adopted(
+        files=(AdoptedFile(name="model.safetensors", sha256=D, size_bytes=3, holds="model"),),
+        tensors=1,
+        elements=3,
+    ),
     EvaluationRow(attempt=1, update=0, rows=3, metrics={"a": None, "b": 1.0}, elapsed_s=0.1, best=False),
     MonitorRow(
         attempt=1,
@@ -335,12 +370,13 @@ def test_an_act_that_is_none_is_refused(name: str, changes: dict[str, object]) -
 
 def test_every_act_of_a_person_says_who() -> None:
     # covers S15
-    for event in (*ACTS, *MONEY):
+    for event in (*ACTS, *MONEY, *REGISTERED):
         fields = type(event).model_fields
         if "reason" in fields and "time_ms" not in fields and "run" not in fields:
             assert "person" in fields, type(event)
         if "person" in fields:
-            assert fields["person"].is_required() or isinstance(event, Settled)
+            measured = isinstance(event, Settled | Measured | RowsCounted)  # also by raykit itself
+            assert fields["person"].is_required() or measured
 
 
 def test_an_account_of_says_its_schema() -> None:
