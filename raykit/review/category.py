@@ -130,9 +130,10 @@ def untouched(evidence: Evidence) -> Iterator[Flaw]:
     searched = base is not None and base.declared and base.role == "search-checkpoint"
     if evidence.plan.category == "production-improvement" and searched and not holdouts(evidence):
         yield Flaw(
-            "data",
-            "the base was chosen on the development split, and no split of this plan chose nothing",
-            "a report_only or a sealed split",
+            "splits.report_only" if evidence.plan.data is None else "data.report_only",
+            "missing: the base was chosen on the development split, and no split of this plan chose nothing",
+            "a report_only or a sealed split, of rows that the base has not seen; until there is one: category = "
+            '"model-selection"',
         )
 
 

@@ -66,7 +66,7 @@ def substitution(evidence: Evidence) -> Iterator[Flaw]:
 def _as_trained(evidence: Evidence) -> str:
     """The model of the base, by the params that differ from those that it was trained with."""
     params = [setting for setting in evidence.settings if setting.startswith("run.params.")]
-    return f"the model of the base, before {'; '.join(params)}" if params else "the model of the base"
+    return f"the model of the base (since then {'; '.join(params)})" if params else "the model of the base"
 
 
 def stated(evidence: Evidence) -> Iterator[Flaw]:

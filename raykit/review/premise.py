@@ -139,9 +139,6 @@ def deltas(evidence: Evidence) -> Iterator[Flaw]:
             "base.candidate",
             f"how many rows differ from those of {base.locked.candidate} is not known",
             "counts of rows added, removed and relabelled, by ids or by a recorded count of its rows",
-            None
-            if base.locked.origin == "run"
-            else "raykit adopt SOURCE --as ANOTHER-NAME --rows N --by NAME   and name that one in base.candidate",
         )
 
 
