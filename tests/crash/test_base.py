@@ -34,6 +34,7 @@ from raykit.train.tensors import join, read_tensors
 
 BOTH = '["weights", "optimizer"]'
 WEIGHTS = '["weights"]'
+CANARY = "canary-3f9a1c"
 
 
 @pytest.fixture(scope="module")
@@ -251,18 +252,23 @@ def test_killed_before_update_0_it_begins_with_the_base_again(
 def test_other_bytes_under_the_bases_key_are_refused_before_they_are_parsed(
     name: str, trained: Path, nursery: Nursery, tmp_path: Path
 ) -> None:
-    """covers I2"""
+    """covers CKPT-03, I2"""
     run = goes_on(trained, tmp_path, nursery, keep=BOTH)
     base = read_lock(open_store(run.task.root), "on", run.task.plan).base
     assert base is not None
     path = Path(run.task.root) / base.key.replace("manifest.json", name)
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[-len(CANARY) - 8 : -8] = CANARY.encode()
     os.chmod(path, 0o600)
     path.write_bytes(data)
-    ((code, out),) = run.run()
+    notes = tmp_path / "notes"
+    watched = replace(run, hooks={"parsers": {"notes": str(notes), "canary": CANARY}})
+    ((code, out),) = watched.run()
     assert code == 5, out
     assert "corrupt: " in out and path.name in out
+    given = set(notes.read_text().splitlines())
+    assert "record clean" in given
+    assert not [note for note in given if note.endswith("canary")]
     assert state_of(run.task).commits == ()
     assert state_of(run.task).rows == 0
 
