@@ -15,6 +15,7 @@ from raykit.errors import ApprovalError, InvalidInput, NotFoundError, PlanError,
 
 if TYPE_CHECKING:
     from raykit.fleet.evidence import Case
+    from raykit.fleet.site import Site
     from raykit.plan import Lock, Plan
     from raykit.review import Review
 
@@ -93,22 +94,35 @@ def _judge(path: Path, root: str) -> tuple[Case, Review, PlanError | ReviewError
     data, plan = read_plan_file(path)
     # only now: these load torch
     from raykit.fleet.evidence import gather
-    from raykit.fleet.site import place
     from raykit.review import require_passed, review
     from raykit.train.recipe import recipe_folder
 
     try:
-        case = gather(place(plan, data, recipe_folder(plan.recipe, path), root))
+        case = gather(_placed(plan, data, recipe_folder(plan.recipe, path), root))
     except PlanError as error:
         raise located(error, data, where=str(path)) from error
     found = review(case.evidence)
     try:
         require_passed(case.evidence, found)
-    except PlanError as error:
+    except (PlanError, ReviewError) as error:
         return case, found, located(error, data, where=str(path))
-    except (ReviewError, ApprovalError) as error:
+    except ApprovalError as error:
         return case, found, error
     return case, found, None
+
+
+def _placed(plan: Plan, data: bytes, folder: Path, root: str) -> Site:
+    """The plan in its store. A base that is not there is a finding about the plan."""
+    from raykit.fleet.site import place
+
+    try:
+        return place(plan, data, folder, root)
+    except NotFoundError as error:
+        if error.field != "base.candidate":
+            raise
+        raise PlanError(
+            error.message, field=error.field, value=error.value, rule=error.rule, remedy=error.remedy
+        ) from error
 
 
 def _judged(case: Case, review: Review) -> Lock:

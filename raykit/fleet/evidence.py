@@ -19,7 +19,7 @@ from raykit.data.members import compare
 from raykit.data.members import load as load_members
 from raykit.errors import BudgetError, CorruptError, NotFoundError, PlanError
 from raykit.fleet.site import RUN, Site, make_ready
-from raykit.fleet.spending import Approving, draft_of, failed_gates, projection_of
+from raykit.fleet.spending import Approving, account_now, draft_of, failed_gates, projection_of
 from raykit.ids import digest_of, sha256
 from raykit.plan import (
     STARTS,
@@ -238,10 +238,16 @@ def _base(site: Site, locked: LockedBase, *, declared: bool) -> Base:
         accelerator_ms=facts.accelerator_ms,
         cost=facts.cost,
         accelerators=facts.accelerators,
-        rows=facts.rows,
+        rows=_told_rows(site, locked) if facts.rows is None else facts.rows,
         dependents=tuple(name for name in facts.dependents if name != site.name),
         declared=declared,
     )
+
+
+def _told_rows(site: Site, locked: LockedBase) -> int | None:
+    """How many rows weights from elsewhere were trained on, where somebody has counted them since."""
+    found = _counted(site).get(locked.candidate)
+    return None if found is None else found.rows
 
 
 def _times_from(site: Site, base: Base | None) -> str | None:
@@ -333,6 +339,7 @@ def _money(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | No
         train = _sizing_without_room(plan, known)
     around = work_around(plan, known, book, train)
     wall_ms = expected_wall_ms(plan, known)
+    account = book or account_now(site, lock)
     work_ms = (0 if train.rate == 0 else train.wall_ms) if wall_ms is None else wall_ms
     unit = unit_of(plan)
     kept = (CONFIRMATION, RECOVERY, SCRATCH)
@@ -345,9 +352,9 @@ def _money(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | No
         expected=expected_cost(train, work_ms) + sum(each.expected for each in around),
         expected_ms=0 if wall_ms is None else wall_ms,
         uncertain=train.uncertain or any(each.uncertain for each in around),
-        charged=0 if book is None else book.charged + book.idle_cost(time.time()),
-        account=site.name if book is None or book.opened is None else book.opened.account,
-        account_ceiling=None if book is None else book.figure,
+        charged=account.charged + account.idle_cost(time.time()),
+        account=site.name if account.opened is None else account.opened.account,
+        account_ceiling=account.figure,
         rates=_rates(plan, book, unit),
         billed=train.rate > 0 or bool(around),
         refusal=None if refusal is None else refusal.message,

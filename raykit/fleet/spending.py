@@ -89,15 +89,27 @@ def draft_of(site: Site, lock: Lock, log: RunLog) -> Book:
         StoreUnavailableError: the store did not answer.
     """
     now = time.time()
-    account = choose_account(site.store, identity_of(site, lock), _named(site))
-    ledger = Ledger(site.store, account, by="reader")
-    ledger.refresh()
-    draft = ledger.book.draft()
-    if draft.opened is None:
-        draft.apply(AccountOpened(account=account, unit=unit_of(site.plan), why="preview"), now)
+    draft = account_now(site, lock)
     for event in _at_a_start(draft, site, lock, log, now):
         draft.apply(event, now)
     return draft
+
+
+def account_now(site: Site, lock: Lock) -> Book:
+    """The book of the account that this plan would spend from, before the plan is in it. Writes nothing.
+
+    Raises:
+        ApprovalError: the work is related to another account.
+        CorruptError: the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    account = choose_account(site.store, identity_of(site, lock), _named(site))
+    ledger = Ledger(site.store, account, by="reader")
+    ledger.refresh()
+    book = ledger.book.draft()
+    if book.opened is None:
+        book.apply(AccountOpened(account=account, unit=unit_of(site.plan), why="preview"), time.time())
+    return book
 
 
 def require_spendable(

@@ -8,12 +8,12 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from raykit.errors import PlanError
+from raykit.errors import PlanError, ReviewError
 from raykit.ids import sha256
 from raykit.plan import lines as toml_lines
 from raykit.plan.credentials import looks_secret, names_secret
@@ -69,10 +69,13 @@ def load_plan(data: bytes, *, where: str, shared: ReadShared | None = None) -> P
     raise _error(where, findings)
 
 
-def located(error: PlanError, data: bytes, *, where: str) -> PlanError:
+E = TypeVar("E", PlanError, ReviewError)
+
+
+def located(error: E, data: bytes, *, where: str) -> E:
     """An error about a plan that somebody else found, with the file's name and the lines of its fields."""
     lines = toml_lines.index_lines(data.decode("utf-8"))
-    for finding in (error, *error.findings):
+    for finding in (*([error] if isinstance(error, PlanError) else []), *error.findings):
         if finding.line is None and finding.field is not None:
             finding.line = toml_lines.line_of(lines, finding.field.split("."))
     error.message = f"{where}: {error.message}"
@@ -133,7 +136,11 @@ def _read(text: str, shared: ReadShared | None) -> tuple[Plan | None, list[PlanE
         *unfit,
         *_secret_lines(text, secret_lines),
         *(_shared_secrets(taken) if taken.shared else ()),
-        *(f for f in wrong if not any(f.loc[: n + 1] in bad for n in range(len(f.loc)))),
+        *(
+            f
+            for f in wrong
+            if not any(f.loc[: n + 1] in bad for n in range(len(f.loc))) and not taken.hides(f)
+        ),
     ]
     if findings:
         return None, _ordered([taken.says_where(finding) for finding in findings], lines, raw)

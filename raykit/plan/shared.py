@@ -45,6 +45,14 @@ class Taken:
     keys: frozenset[Loc] = frozenset()
     """The keys that are from it."""
 
+    unread: tuple[Loc, ...] = ()
+    """The tables whose shared file could not be read: what they lack may be in it."""
+
+    def hides(self, finding: Finding) -> bool:
+        """Whether a key is missing only because the shared file was not read."""
+        at = any(finding.loc[: len(loc)] == loc for loc in self.unread)
+        return at and finding.problem == "missing"
+
     def says_where(self, finding: Finding) -> Finding:
         """The finding; if it is about something in the shared file, it says so and names the line."""
         for end in range(len(finding.loc), 0, -1):
@@ -145,6 +153,7 @@ def _read(taken: Taken, name: str, loc: tuple[str, ...], read: ReadShared | None
 
 
 def _without(taken: Taken, asking: Mapping[tuple[str, ...], object]) -> Taken:
+    taken.unread = tuple(asking)
     for loc in asking:
         _put(taken.raw, loc, {key: value for key, value in _at(taken.raw, loc).items() if key != FROM})
     return taken

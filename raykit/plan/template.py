@@ -196,7 +196,7 @@ def continuation_text(
                 Line("name", name, "p"),
                 Line("recipe", settings["recipe"], "b"),
                 Line("decision", "", None, "what will be chosen with the result"),
-                Line("category", "production-improvement", "p", "checkpoint reuse is normal here"),
+                Line("category", _category(settings), "p", "checkpoint reuse is normal here"),
                 Line("if_no", "", None, f"what is done if the answer is no: keep {candidate}?"),
             ],
         ),
@@ -244,6 +244,12 @@ def continuation_text(
     )
     tables.append(("budget", _as_before({ceiling: "", **budget}, ask={ceiling: note})))
     return _written(tables)
+
+
+def _category(settings: Mapping[str, Any]) -> str:
+    """What a continuation is for: a production model only where rows are left that selected nothing."""
+    roles = (settings.get("splits") or {}).keys() | (settings.get("data") or {}).keys()
+    return "production-improvement" if roles & {"report_only", "sealed", "benchmark"} else "model-selection"
 
 
 def _claim_beside(candidate: str, claim: Mapping[str, Any]) -> list[Line]:

@@ -115,7 +115,7 @@ def _unknown(root: Root, name: str, known: tuple[Registered, ...]) -> NotFoundEr
             f"a registered candidate, an experiment, or EXPERIMENT@UPDATE; "
             f"{'close' if close else 'there is'}: {', '.join(there) or 'nothing yet'}{more}"
         ),
-        remedy="raykit ls" if names else "raykit adopt SOURCE --as NAME --by PERSON",
+        remedy="raykit ls" if names else "raykit adopt SOURCE --as NAME --rows N --updates N --by PERSON",
     )
 
 

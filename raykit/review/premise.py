@@ -139,6 +139,7 @@ def deltas(evidence: Evidence) -> Iterator[Flaw]:
             "base.candidate",
             f"how many rows differ from those of {base.locked.candidate} is not known",
             "counts of rows added, removed and relabelled, by ids or by a recorded count of its rows",
+            f'raykit counted PLAN --source "{base.locked.candidate}" --rows N --how "..." --by NAME',
         )
 
 

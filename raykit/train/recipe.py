@@ -177,7 +177,7 @@ def _import(name: str, folder: Path) -> Any:
     sys.path.insert(0, root)
     importlib.invalidate_caches()
     try:
-        with asking(f"the recipe {name}", expected=(ImportError, SyntaxError)):
+        with asking(f"the recipe {name}", field="recipe", expected=(ImportError, SyntaxError)):
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
@@ -240,7 +240,9 @@ def recipe_folder(spec: str, plan: Path) -> Path:
 
 
 @contextlib.contextmanager
-def asking(what: str, *, expected: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def asking(
+    what: str, *, field: str | None = None, expected: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Run a part of the recipe that is asked before anything starts; its own bug is then an answer.
 
     What is `expected` goes through as it is.
@@ -260,7 +262,7 @@ def asking(what: str, *, expected: tuple[type[Exception], ...] = ()) -> Iterator
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise PlanError(
             f"{what} raised {type(error).__name__}: {str(error)[:300]}",
-            field=what,
+            field=field or what,
             rule=f"see {Path(frame.filename).name}, line {frame.lineno}: {frame.line or ''}".strip(),
         ) from error
 

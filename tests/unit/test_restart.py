@@ -173,7 +173,7 @@ def test_it_is_what_the_whole_account_comes_to_that_exempts(root: Root) -> None:
     """covers APPR-07: cumulative. A low ceiling of its own implies nothing."""
     charge = ("budget", "charge", "tiny", "recovery", "3.4", "--how", "storage", "--by", ADA)
     assert root.raykit(*charge) == 0
-    cheap = root.refit(rate=30.0, ceiling=4.0)
+    cheap = root.refit(rate=16.0, ceiling=4.0)
     assert not evidence(cheap).exempt
     with pytest.raises(ApprovalError, match="a fresh start needs its own approval"):
         begin(cheap, approved=4)
