@@ -104,7 +104,9 @@ def _judge(path: Path, root: str) -> tuple[Case, Review, PlanError | ReviewError
     found = review(case.evidence)
     try:
         require_passed(case.evidence, found)
-    except (PlanError, ReviewError) as error:
+    except PlanError as error:
+        return case, found, located(error, data, where=str(path))
+    except ReviewError as error:
         return case, found, located(error, data, where=str(path))
     except ApprovalError as error:
         return case, found, error

@@ -200,7 +200,8 @@ def _cost(money: Money) -> str:
     planned = {line.line: line.planned for line in money.lines}
     scratch = planned.get(SCRATCH, 0)
     recovery = planned.get(RECOVERY, 0) + scratch
-    kept = f"kept back: confirmation {output.amount(planned.get(CONFIRMATION, 0), money.unit)}, recovery {output.amount(recovery, money.unit)}"
+    confirmation = output.amount(planned.get(CONFIRMATION, 0), money.unit)
+    kept = f"kept back: confirmation {confirmation}, recovery {output.amount(recovery, money.unit)}"
     if scratch:
         kept += f" ({output.amount(scratch, money.unit)} of it for debugging)"
     guess = " (a guess: nothing compatible was measured)" if money.uncertain else ""

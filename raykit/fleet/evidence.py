@@ -38,19 +38,18 @@ from raykit.plan import (
 from raykit.read.bases import BaseFacts, base_facts, locked_commit
 from raykit.read.root import Root
 from raykit.read.sizing import (
-    accelerators_of,
     Known,
+    accelerators_of,
     base_experiment,
     ceiling_of,
     expected_wall_ms,
     known_of,
-    lines_of,
     rate_of,
     sized,
     unit_of,
     work_around,
 )
-from raykit.records import Concluded, Line, Measured, Noted, Observed, RowsCounted
+from raykit.records import Concluded, Line, Noted, Observed, RowsCounted
 from raykit.review import (
     Base,
     Evidence,
@@ -72,7 +71,6 @@ from raykit.train import frozen
 from raykit.train.fit import misfits
 from raykit.train.prepare import Prepared
 from raykit.train.recipe import check_params, load_recipe
-
 
 NEVER_REFUSES = 1e8
 """A ceiling that has room for anything."""
@@ -100,7 +98,8 @@ def gather(
 ) -> Case:
     """Everything that a review of this plan looks at. Writes nothing.
 
-    `ready` is what was prepared already; `approved` is what a person is about to say of its money, and `deviation` of what changed after results.
+    `ready` is what was prepared already; `approved` is what a person is about to say of its money, and `deviation` of
+    what changed after results.
 
     Raises:
         PlanError: the recipe, its params, its data or the splits are not usable, or rows were not counted.

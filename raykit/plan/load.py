@@ -75,7 +75,8 @@ E = TypeVar("E", PlanError, ReviewError)
 def located(error: E, data: bytes, *, where: str) -> E:
     """An error about a plan that somebody else found, with the file's name and the lines of its fields."""
     lines = toml_lines.index_lines(data.decode("utf-8"))
-    for finding in (*([error] if isinstance(error, PlanError) else []), *error.findings):
+    found: list[PlanError] = [*error.findings, *([error] if isinstance(error, PlanError) else [])]
+    for finding in found:
         if finding.line is None and finding.field is not None:
             finding.line = toml_lines.line_of(lines, finding.field.split("."))
     error.message = f"{where}: {error.message}"
