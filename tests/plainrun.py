@@ -61,10 +61,10 @@ def freeze_job(root: Path | str, plan_path: Path) -> Task:
     return task_of(site, ready)
 
 
-def claim_job(root: Path, plan_path: Path) -> tuple[Task, Start]:
+def claim_job(root: Path, plan_path: Path, deviation: str | None = None) -> tuple[Task, Start]:
     """Decide and take as `raykit launch` does, up to where it would start Ray."""
     site = site_of(plan_path, str(root))
-    claimed = claim(site, site.run_log("launch"), People(site.store, site.name))
+    claimed = claim(site, site.run_log("launch"), People(site.store, site.name), deviation=deviation)
     return claimed.task, claimed.start
 
 

@@ -22,7 +22,7 @@ from raykit.fleet.spending import (
     require_spendable,
 )
 from raykit.ids import digest_of
-from raykit.pauses import fold_acts, require_running, scopes_of
+from raykit.pauses import Acts, fold_acts, require_running, scopes_of
 from raykit.plan import Lock, contract, differences
 from raykit.records import (
     Amended,
@@ -117,9 +117,8 @@ def claim(
     acts = people.refresh()
     require_running(acts, site.name, scopes_of(site.name, "train", digest_of(contract(site.plan))))
     ready = make_ready(site)
-    _takeable(log.state, task_of(site, ready))
-    ready = _reviewed(site, ready, log, approved, deviation)
     task = task_of(site, ready)
+    _takeable(log.state, task)
     start = decide_start(
         site.store,
         task,
@@ -129,6 +128,9 @@ def claim(
         changed_members(site, ready),
         code=frozen.folder_files(site.folder),
     )
+    deviation = deviation or _amended(start, acts)
+    ready = _reviewed(site, ready, log, approved, deviation)
+    task = replace(task, plan=ready.lock_sha256)
     _require_spendable(site, ready.lock, log, people, task, approved)
     probe(site.store)
     lock(site, ready, log, deviation)
@@ -139,10 +141,17 @@ def claim(
     return Claimed(task=task, start=start, spending=spending)
 
 
+def _amended(start: Start, acts: Acts) -> str | None:
+    """What a person said who allowed exactly these differences: it is said of the deviation, too."""
+    if start.receipt is None or start.receipt.amendment is None or not acts.amended:
+        return None
+    return acts.amended[-1].reason
+
+
 def _reviewed(
     site: Site, ready: Prepared, log: RunLog, approved: Approving | None, deviation: str | None
 ) -> Prepared:
-    """The same, with a lock that says what its review saw. A plan that is locked as it is was reviewed then."""
+    """The same, with a lock that says what its review saw. A plan that runs as it was locked was judged then."""
     if site.plan.base is not None and site.plan.base.start == "use":
         raise GateError(
             f"{site.name} uses {site.plan.base.candidate} as it is: there is nothing to train",
@@ -150,12 +159,11 @@ def _reviewed(
             value="use",
             remedy=f'raykit conclude {site.name} --outcome no-full-run --says "..." --by NAME',
         )
-    if ready.lock.judged is not None and log.state.attempts:
+    if log.state.attempts and ready.lock == site.locked:
         return ready
     case = gather(site, ready=ready, approved=approved, deviation=deviation)
-    evidence = replace(
-        case.evidence, failed_gates=()
-    )  # a failed check is for the door: it knows what may go on
+    # a failed check is for the door, which knows what may go on
+    evidence = replace(case.evidence, failed_gates=())
     found = review(evidence)
     require_passed(evidence, found)
     if ready.lock.judged is not None:

@@ -17,7 +17,7 @@ import torch
 from nursery import Nursery
 from plainrun import Launches, claim_job, final_digest, freeze_job, state_of, take, write_job
 
-from raykit.errors import ExactnessError, GateError
+from raykit.errors import ExactnessError, GateError, ReviewError
 from raykit.fleet import claim as claims
 from raykit.fleet.claim import amend
 from raykit.fleet.follow import Followed
@@ -99,10 +99,6 @@ PLAN = {
     "seed": Change(says="plan field run.seed: 3 -> 4", plan={"seed": "4"}),
     "clip": Change(says="plan field run.clip: absent -> 0.5", plan={"clip": "0.5"}),
     "length": Change(says="plan field run.updates: 12 -> 13", plan={"updates": "13"}),
-    "stop rule": Change(
-        says="plan field run.stop: never -> absent",
-        plan={"stop": '{ metric = "development.ratio", patience = 99, min_delta = 0.0 }'},
-    ),
     "split shares": Change(
         says="plan field splits.train: 0.8 -> 0.7", plan={"train": "0.7", "development": "0.3"}
     ),
@@ -326,11 +322,28 @@ SAME = {
     "nothing": Change(says=""),
     "a comment": Change(says="comments and layout only", code=("class Tiny:", "class Tiny:  # it is small")),
     "layout": Change(says="comments and layout only", code=("(ROWS + {", "(\n            ROWS + {")),
-    "what people read": Change(says="", plan={"decision": '"Does it still?"', "worthwhile": "0.02"}),
+    "curves": Change(says="", plan={"curves": '{ every = 6, smooth = "ema 0.8" }'}),
     "checkpoint cadence": Change(says="", plan={"checkpoint_every": "4", "evaluate_every": "5"}),
     "speed": Change(says="", plan={"loader_workers": "2", "flush_s": "1.0"}),
     "a lower need": Change(says="", plan={"resume": '"state-exact"'}),
 }
+
+
+RULES = {
+    "stop rule": {"stop": '{ metric = "development.ratio", patience = 99, min_delta = 0.0 }'},
+    "worthwhile": {"worthwhile": "0.02"},
+    "selection": {"select": '"max development.ratio"'},
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_decides_stays_as_it_was(name: str, run: Interrupted) -> None:
+    """covers PLAN-73: results were seen, and neither an amendment nor a word on it makes another rule of it"""
+    change = Change(says="", plan={**RULES[name], "resume": '"order-exact"'})
+    with pytest.raises((ReviewError, ExactnessError)) as refused:
+        claim_job(run.root, run.job(change), deviation="it looks better so (ada)")
+    if name != "stop rule":  # which is part of what shapes the weights, and refused for that first
+        assert "PLAN-73" in refused.value.message
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -363,7 +376,7 @@ def test_at_another_world_size_the_same_samples_are_in_the_same_updates(
 ) -> None:
     """A plan that needs no more than order-exact says so itself; nobody has to amend anything."""
     declared = replace(PLAN["world size"], plan={"workers": "2", "resume": '"order-exact"'})
-    task, _ = claim_job(run.root, run.job(declared))
+    task, _ = claim_job(run.root, run.job(declared), deviation="two ranks are free now (ada)")
     receipt = run.finish(task, declared)
     assert (receipt.needed, receipt.exactness, receipt.amendment) == ("order-exact", "order-exact", None)
     assert [commit.exactness for commit in state_of(task).commits] == ["exact"] * 3 + ["order-exact"]
