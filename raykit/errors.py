@@ -70,18 +70,14 @@ class RaykitError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.field, self.value, self.rule, self.remedy))
+        return (_rebuild, (type(self), self.message, dict(self.__dict__)))
 
 
-def _rebuild(
-    cls: type[RaykitError],
-    message: str,
-    field: str | None,
-    value: object,
-    rule: str | None,
-    remedy: str | None,
-) -> RaykitError:
-    return cls(message, field=field, value=value, rule=rule, remedy=remedy)
+def _rebuild(cls: type[RaykitError], message: str, said: dict[str, object]) -> RaykitError:
+    """The same error in another process, with everything that it says."""
+    error = cls(message)
+    error.__dict__.update(said)
+    return error
 
 
 class InvalidInput(RaykitError):
@@ -110,26 +106,6 @@ class PlanError(InvalidInput, ValueError):
         super().__init__(message, field=field, value=value, rule=rule, remedy=remedy)
         self.findings = findings
         self.line = line
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (
-            _rebuild_plan,
-            (self.message, self.findings, self.line, self.field, self.value, self.rule, self.remedy),
-        )
-
-
-def _rebuild_plan(
-    message: str,
-    findings: tuple[PlanError, ...],
-    line: int | None,
-    field: str | None,
-    value: object,
-    rule: str | None,
-    remedy: str | None,
-) -> PlanError:
-    return PlanError(
-        message, findings=findings, line=line, field=field, value=value, rule=rule, remedy=remedy
-    )
 
 
 class UnsafeNameError(InvalidInput, ValueError):
@@ -181,23 +157,6 @@ class ApprovalError(Refused):
         super().__init__(message, field=field, value=value, rule=rule, remedy=remedy)
         self.facts = facts
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (
-            _rebuild_approval,
-            (self.message, self.facts, self.field, self.value, self.rule, self.remedy),
-        )
-
-
-def _rebuild_approval(
-    message: str,
-    facts: tuple[tuple[str, str], ...],
-    field: str | None,
-    value: object,
-    rule: str | None,
-    remedy: str | None,
-) -> ApprovalError:
-    return ApprovalError(message, facts=facts, field=field, value=value, rule=rule, remedy=remedy)
-
 
 class ReviewError(Refused):
     """The plan needs revision; `findings` are the items of its review that have failed, each with its remedy."""
@@ -216,23 +175,6 @@ class ReviewError(Refused):
     ) -> None:
         super().__init__(message, field=field, value=value, rule=rule, remedy=remedy)
         self.findings = findings
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (
-            _rebuild_review,
-            (self.message, self.findings, self.field, self.value, self.rule, self.remedy),
-        )
-
-
-def _rebuild_review(
-    message: str,
-    findings: tuple[PlanError, ...],
-    field: str | None,
-    value: object,
-    rule: str | None,
-    remedy: str | None,
-) -> ReviewError:
-    return ReviewError(message, findings=findings, field=field, value=value, rule=rule, remedy=remedy)
 
 
 class ExactnessError(Refused):

@@ -311,17 +311,27 @@ def _detach(site: Site, approved: Approving | None, *, json: bool) -> None:
 
 
 def _run(site: Site, *, json: bool, approved: Approving | None, deviation: str | None = None) -> None:
-    from raykit.fleet.supervisor import launch as run
+    from raykit.fleet.supervisor import launch
+
+    said: set[str] = set()
+
+    def run(approved: Approving | None) -> Outcome:
+        with display(quiet=json) as shown:
+
+            def say_once(line: str) -> None:
+                if line not in said:
+                    said.add(line)
+                    shown.say(line)
+
+            return launch(site, tell=shown.tell, say=say_once, approved=approved, deviation=deviation)
 
     try:
-        with display(quiet=json) as shown:
-            outcome = run(site, tell=shown.tell, say=shown.say, approved=approved, deviation=deviation)
+        outcome = run(approved)
     except ApprovalError as error:
         typed = _asked(error, site) if approved is None and not json else None
         if typed is None:
             raise
-        with display(quiet=json) as shown:
-            outcome = run(site, tell=shown.tell, say=shown.say, approved=typed, deviation=deviation)
+        outcome = run(typed)
     if json:
         output.print_json(_record(outcome))
     else:

@@ -6,7 +6,7 @@ All that refuses a launch happens here and writes nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 
@@ -36,7 +36,7 @@ from raykit.records import (
     RunEntry,
     RunRecord,
 )
-from raykit.review import judged, require_passed, review
+from raykit.review import judged, require_passed, review, statement
 from raykit.store import layout
 from raykit.store.log import Log, RunLog
 from raykit.store.people import People
@@ -93,11 +93,13 @@ def claim(
     people: People,
     approved: Approving | None = None,
     deviation: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Claimed:
     """Decide how the run goes on, freeze what it is made of, and take it for a new launch.
 
     `approved` is what a person has said beforehand about money; without it, what needs an approval is refused. So is
-    a plan that changed after results were seen, without a word on the `deviation`.
+    a plan that changed after results were seen, without a word on the `deviation`. Before an expensive plan starts, or
+    a person is asked to approve it, its short statement is said.
 
     Raises:
         CancelledError: the experiment was ended for good.
@@ -129,7 +131,7 @@ def claim(
         code=frozen.folder_files(site.folder),
     )
     deviation = deviation or _amended(start, acts)
-    ready = _reviewed(site, ready, log, approved, deviation)
+    ready = _reviewed(site, ready, log, approved, deviation, say)
     task = replace(task, plan=ready.lock_sha256)
     _require_spendable(site, ready.lock, log, people, task, approved)
     probe(site.store)
@@ -149,7 +151,12 @@ def _amended(start: Start, acts: Acts) -> str | None:
 
 
 def _reviewed(
-    site: Site, ready: Prepared, log: RunLog, approved: Approving | None, deviation: str | None
+    site: Site,
+    ready: Prepared,
+    log: RunLog,
+    approved: Approving | None,
+    deviation: str | None,
+    say: Callable[[str], None],
 ) -> Prepared:
     """The same, with a lock that says what its review saw. A plan that runs as it was locked was judged then."""
     if site.plan.base is not None and site.plan.base.start == "use":
@@ -166,6 +173,9 @@ def _reviewed(
     evidence = replace(case.evidence, failed_gates=())
     found = review(evidence)
     require_passed(evidence, found)
+    if evidence.strict:
+        for label, text in statement(evidence, found):
+            say(f"{label:<11}  {text}")
     if ready.lock.judged is not None:
         return ready
     seen = judged(evidence, found)

@@ -79,7 +79,7 @@ def launch(
     if ended_at is not None:
         return Outcome(experiment=site.name, run=RUN, reason="completed", update=ended_at, already=True)
     people = People(site.store, site.name)
-    claimed = claim(site, log, people, approved, deviation)
+    claimed = claim(site, log, people, approved, deviation, say)
     start = claimed.start
     if start.receipt is not None:
         say(f"resume from update {start.receipt.update:,} · {start.receipt.exactness}")

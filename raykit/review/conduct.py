@@ -61,6 +61,18 @@ def substitution(evidence: Evidence) -> Iterator[Flaw]:
             f"{'; '.join(evidence.model_settings)}",
             f'{_as_trained(evidence)}, or start = "fresh"',
         )
+    base = evidence.plan.base
+    if (
+        evidence.base is not None
+        and base is not None
+        and "optimizer" in base.keep
+        and not evidence.base.has_optimizer
+    ):
+        yield Flaw(
+            "base.keep",
+            f"{base.candidate} has no optimizer state to keep",
+            'keep = ["weights"]: what was adopted has weights only',
+        )
 
 
 def _as_trained(evidence: Evidence) -> str:

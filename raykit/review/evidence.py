@@ -43,6 +43,8 @@ class Base:
     """What was made from it: runs, generated sets, exports."""
     declared: bool = True
     """The plan names it in [base]; otherwise the store found it."""
+    has_optimizer: bool = True
+    """The state of its optimizer is there, too."""
     noise: float | None = None
     """Its own spread from seed to seed, in the metric's units; None if it was not measured."""
 

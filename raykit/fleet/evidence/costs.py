@@ -1,0 +1,143 @@
+"""What a plan may cost, by its lines, and what each alternative would take, at the pace that is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from raykit.budget.admit import bound
+from raykit.budget.amounts import shown, time_cost
+from raykit.budget.book import Book
+from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH, expected_cost
+from raykit.budget.worst import Sizing, worst_case
+from raykit.errors import BudgetError
+from raykit.fleet.site import Site
+from raykit.fleet.spending import account_now, draft_of
+from raykit.plan import STARTS, Lock, Plan, RowChange, Start
+from raykit.read.sizing import (
+    Known,
+    accelerators_of,
+    ceiling_of,
+    expected_wall_ms,
+    rate_of,
+    sized,
+    unit_of,
+    work_around,
+)
+from raykit.records import Line
+from raykit.review import Base, Measurement, Money, OptionCost
+from raykit.store.log import RunLog
+
+NEVER_REFUSES = 1e8
+"""A ceiling that has room for anything."""
+
+
+def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | None, Money]:
+    plan = site.plan
+    book: Book | None = None
+    refusal: BudgetError | None = None
+    planned: list[Line] = []
+    try:
+        book = draft_of(site, lock, log)
+        train = sized(plan, known, book)
+        planned = list(book.allocations[site.name].lines.values())
+    except BudgetError as error:
+        refusal = error
+        train = _sizing_without_room(plan, known)
+    around = work_around(plan, known, book, train)
+    wall_ms = expected_wall_ms(plan, known)
+    account = book or account_now(site, lock)
+    work_ms = (0 if train.rate == 0 else train.wall_ms) if wall_ms is None else wall_ms
+    unit = unit_of(plan)
+    kept = (CONFIRMATION, RECOVERY, SCRATCH)
+    worst = sum(line.planned for line in planned if line.line not in kept) if planned else 0
+    return book, Money(
+        unit=unit,
+        ceiling=ceiling_of(plan) if book is None else book.allocations[site.name].ceiling,
+        lines=tuple(planned),
+        worst=worst if refusal is None else worst_case(train) + sum(each.worst for each in around),
+        expected=expected_cost(train, work_ms) + sum(each.expected for each in around),
+        expected_ms=0 if wall_ms is None else wall_ms,
+        uncertain=train.uncertain or any(each.uncertain for each in around),
+        charged=account.charged + account.idle_cost(time.time()),
+        account=site.name if account.opened is None else account.opened.account,
+        account_ceiling=account.figure,
+        rates=_rates(plan, book, unit),
+        billed=train.rate > 0 or bool(around),
+        refusal=None if refusal is None else refusal.message,
+        refusal_rule=None if refusal is None else refusal.rule,
+        refusal_remedy=None if refusal is None else refusal.remedy,
+    )
+
+
+def _sizing_without_room(plan: Plan, known: Known) -> Sizing:
+    """The sizing of a plan whose ceiling has no room for it: by its own cap, or by nothing."""
+    assert plan.budget is not None
+    key = "ceiling_usd" if plan.budget.ceiling_usd is not None else "accelerator_hours"
+    generous = plan.budget.model_copy(update={key: NEVER_REFUSES})
+    return sized(plan.model_copy(update={"budget": generous}), known, None)
+
+
+def _rates(plan: Plan, book: Book | None, unit: str) -> dict[str, str]:
+    found = {}
+    for pool in ("train", "qc", "generate", "search"):
+        if pool == "train" or any(known == pool for known in plan.pools):
+            rate, source = rate_of(plan, book, pool)
+            price = next((p.usd_per_hour for known, p in plan.pools.items() if known == pool), None)
+            billed = f", billed by the {price.billed}" if price is not None else ""
+            found[pool] = source if rate == 0 else f"{shown(rate)} ({source}{billed})"
+    return found
+
+
+def costs_of(
+    site: Site, known: Known, base: Base | None, change: RowChange | None
+) -> dict[Start, OptionCost]:
+    """What each option would take: updates at the pace that is known, without set-up, margin or reserve."""
+    plan = site.plan
+    if base is None:
+        return {"fresh": _cost_of(plan, known, plan.run.updates)}
+    growth = change.after / change.before if change is not None and change.before else 1.0
+    whole = max(plan.run.updates, round(base.updates * growth))
+    pilot = plan.run.updates if plan.base is not None and plan.base.start == "pilot" else _pilot_updates(plan)
+    updates: dict[Start, int] = {
+        "use": 0,
+        "continue": plan.run.updates,
+        "replay": plan.run.updates,
+        "pilot": pilot,
+        "fresh": whole,
+    }
+    return {start: _cost_of(plan, known, updates[start]) for start in STARTS}
+
+
+def _pilot_updates(plan: Plan) -> int:
+    """A pilot is a tenth of the run, and no shorter than one checkpoint."""
+    return min(plan.run.updates, max(plan.run.checkpoint_every, plan.run.updates // 10))
+
+
+def _cost_of(plan: Plan, known: Known, updates: int) -> OptionCost:
+    if updates == 0:
+        return OptionCost(updates=0, time_ms=0, accelerator_ms=0, cost=0)
+    rate, _ = rate_of(plan, None)
+    if known.update_ms is None:
+        return OptionCost(updates=updates, time_ms=None, accelerator_ms=None, cost=None if rate else 0)
+    time_ms, gang = int(updates * known.update_ms), accelerators_of(plan)
+    return OptionCost(
+        updates=updates,
+        time_ms=time_ms,
+        accelerator_ms=time_ms * gang,
+        cost=time_cost(time_ms, gang, rate),
+    )
+
+
+def measurements(known: Known) -> Iterator[Measurement]:
+    for what, event in known.told.items():
+        yield Measurement(what=what, time_ms=event.time_ms, units=event.units, how=event.how)
+
+
+def promoted(site: Site, book: Book | None, projection: str | None) -> tuple[str, ...]:
+    """Promotion thresholds are part of what an approval of this plan names."""
+    if site.plan.comparison is None or book is None or projection is None:
+        return ()
+    if not bound(book, site.name, projection).approved:
+        return ()
+    return tuple(site.plan.comparison.promote)

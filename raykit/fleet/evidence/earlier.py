@@ -1,0 +1,118 @@
+"""What was seen of this plan and learned from others before: results, conclusions, and the scope of the look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from raykit.fleet.site import RUN, Site
+from raykit.ids import digest_of
+from raykit.plan import Lock, Looked, RunSeen, contract, decision_digest, differences
+from raykit.read.root import Root
+from raykit.records import Concluded, Observed
+from raykit.review import Negative, Pilot, Seen
+from raykit.store.log import RunLog
+from raykit.store.people import read_acts
+from raykit.store.plans import read_lock, read_plan
+
+
+def seen_of(site: Site, log: RunLog, observed: list[Observed]) -> Seen | None:
+    if site.locked is None:
+        return None
+    was = read_plan(site.store, site.name, site.locked.digest)
+    changed = differences(was.plain(), site.plan.plain())
+    update = log.state.recorded()
+    return Seen(
+        update=update if update or observed else None,
+        changed={key: (before, after) for key, before, after in changed},
+        removed=tuple(name for event in observed for name in event.removed),
+    )
+
+
+Others = Mapping[str, tuple[Lock | None, tuple[object, ...]]]
+
+
+def others_of(site: Site) -> Iterator[tuple[str, tuple[Lock | None, tuple[object, ...]]]]:
+    """Every other experiment of the store: its newest lock, and what was learned from it."""
+    for name in Root(site.store, time.time).experiments():
+        if name == site.name:
+            continue
+        acts = read_acts(site.store, name)
+        lock = None if not acts.locked else read_lock(site.store, name, acts.locked[-1].plan)
+        yield name, (lock, acts.learned)
+
+
+def looked_of(site: Site, lock: Lock, others: Others) -> Looked:
+    """The runs of this store that have something to do with this plan, however they ended."""
+    return Looked(store="this store", runs=tuple(_runs(site, lock, others)))
+
+
+def _runs(site: Site, lock: Lock, others: Others) -> Iterator[RunSeen]:
+    for name, (other, learned) in others.items():
+        if other is None or not _related(site, lock, other):
+            continue
+        log = RunLog(site.store, name, RUN, by="reader")
+        log.refresh()
+        state = log.state
+        ended = state.ended
+        concluded = [event for event in learned if isinstance(event, Concluded)]
+        cancelled = read_acts(site.store, name).cancelled is not None
+        yield RunSeen(
+            experiment=name,
+            state="cancelled" if cancelled else "running" if ended is None else ended.reason,
+            update=state.recorded(),
+            updates=other.updates,
+            outcome=f"{concluded[-1].outcome}: {concluded[-1].says}" if concluded else None,
+        )
+
+
+def _related(site: Site, lock: Lock, other: Lock) -> bool:
+    return (
+        str(other.settings.get("decision", "")).lower().split() == site.plan.decision.lower().split()
+        or other.data == lock.data
+        or str(other.settings.get("recipe")) == site.plan.recipe
+        or (site.base is not None and other.name == site.base.experiment)
+    )
+
+
+def pilot_of(site: Site, others: Others) -> Pilot | None:
+    """A pilot from the same weights that people have concluded something from."""
+    for name, (lock, learned) in others.items():
+        base = None if lock is None else lock.settings.get("base")
+        if lock is None or not isinstance(base, Mapping) or base.get("start") != "pilot":
+            continue
+        if site.base is None or lock.base is None or lock.base.manifest != site.base.manifest:
+            continue
+        concluded = [event for event in learned if isinstance(event, Concluded)]
+        if concluded:
+            last = concluded[-1]
+            return Pilot(
+                experiment=name,
+                updates=lock.updates,
+                effect=last.effect or last.says,
+                decided=last.outcome in ("better", "worse", "equivalent"),
+            )
+    return None
+
+
+def negatives_of(site: Site, others: Others) -> Iterator[Negative]:
+    """Ideas that came to nothing before, and what this plan has in common with them."""
+    wanted = {"decision": decision_digest(site.plan), "contract": digest_of(contract(site.plan))}
+    hypothesis = None if site.plan.search is None else site.plan.search.hypothesis
+    for name, (_, learned) in others.items():
+        for event in learned:
+            if not isinstance(event, Concluded) or event.outcome not in ("worse", "equivalent", "invalid"):
+                continue
+            same = [key for key, digest in wanted.items() if getattr(event, key) == digest]
+            if (
+                hypothesis is not None
+                and event.hypothesis is not None
+                and _alike(hypothesis, event.hypothesis)
+            ):
+                same.append("hypothesis")
+            if "contract" in same or "hypothesis" in same:
+                yield Negative(experiment=name, concluded=event, same=tuple(same))
+
+
+def _alike(one: str, other: str) -> bool:
+    return one.lower().split() == other.lower().split()

@@ -1,0 +1,152 @@
+"""The weights that a plan names, or passes over, and in what it differs from the plan that trained them."""
+
+from __future__ import annotations
+
+from raykit.data.members import compare
+from raykit.data.members import load as load_members
+from raykit.errors import BudgetError, CorruptError, NotFoundError
+from raykit.fleet.evidence.paper import counted_rows
+from raykit.fleet.site import RUN, Site
+from raykit.fleet.spending import draft_of
+from raykit.plan import Lock, LockedBase, Plan, RowChange, contract, decision_digest, differences
+from raykit.read.bases import BaseFacts, base_facts, locked_commit
+from raykit.read.sizing import base_experiment
+from raykit.review import Base
+from raykit.store.base import ObjectStore
+from raykit.store.commit import newest_good
+from raykit.store.log import RunLog
+from raykit.store.plans import newest_lock, read_plan
+from raykit.train.fit import misfits
+from raykit.train.prepare import Prepared
+from raykit.train.recipe import load_recipe
+
+
+def declared(site: Site) -> Base | None:
+    return None if site.base is None else _base(site, site.base, declared=True)
+
+
+def undeclared(site: Site, lock: Lock) -> Base | None:
+    """Weights for the same decision that the plan does not name, in an account that has paid for them."""
+    if site.run_log("reader").state.attempts:
+        return None
+    try:
+        book = draft_of(site, lock, site.run_log("reader"))
+    except BudgetError:
+        return None
+    if not book.allocations[site.name].planned.expected:
+        return None  # nothing is paid for: nothing that was paid for is repeated
+    wanted = decision_digest(site.plan)
+    for allocation in book.allocations.values():
+        if allocation.experiment == site.name or allocation.planned.decision != wanted:
+            continue
+        found = _newest_weights(site.store, allocation.experiment)
+        if found is not None:
+            return _base(site, found, declared=False)
+    return None
+
+
+def _newest_weights(store: ObjectStore, experiment: str) -> LockedBase | None:
+    log = RunLog(store, experiment, RUN, by="reader")
+    log.refresh()
+    try:
+        good = newest_good(store, [commit for commit in log.state.commits if commit.update > 0])
+    except CorruptError:
+        return None  # weights that do not verify are none; `raykit check` says what is wrong with them
+    return None if good is None else locked_commit(experiment, experiment, good.commit)
+
+
+def _base(site: Site, locked: LockedBase, *, declared: bool) -> Base:
+    facts: BaseFacts = base_facts(site.store, locked)
+    return Base(
+        locked=locked,
+        role=facts.role,
+        production=facts.role in ("production-candidate", "release-model"),
+        approved_by=None,
+        verifies=facts.verifies,
+        updates=facts.updates or 0,
+        accelerator_ms=facts.accelerator_ms,
+        cost=facts.cost,
+        accelerators=facts.accelerators,
+        rows=_told_rows(site, locked) if facts.rows is None else facts.rows,
+        dependents=tuple(name for name in facts.dependents if name != site.name),
+        declared=declared,
+        # of a plan that cannot be launched yet, only its figures are judged
+        has_optimizer=facts.has_optimizer or site.plan.data is not None,
+    )
+
+
+def _told_rows(site: Site, locked: LockedBase) -> int | None:
+    """How many rows weights from elsewhere were trained on, where somebody has counted them since."""
+    found = counted_rows(site).get(locked.candidate)
+    return None if found is None else found.rows
+
+
+def times_from(site: Site, base: Base | None) -> str | None:
+    return base_experiment(None if base is None else base.locked)
+
+
+def plan_of(store: ObjectStore, base: Base | None) -> Plan | None:
+    """The plan that trained the base; None if it was made elsewhere."""
+    if base is None or base.locked.origin == "adopted":
+        return None
+    locked = newest_lock(store, base.locked.experiment)
+    if locked is None:
+        return None
+    try:
+        return read_plan(store, base.locked.experiment, locked.plan)
+    except NotFoundError as error:
+        name = base.locked.experiment
+        raise CorruptError(
+            f"{name} has trained weights, and what they were trained by is gone: {error}",
+            rule="what a restart would discard can be said",
+            remedy="raykit check",
+        ) from error
+
+
+def change_of(site: Site, lock: Lock, ready: Prepared | None, base: Base) -> RowChange | None:
+    """How the rows differ from those of the base; None if nobody knows what those were."""
+    if ready is None or base.locked.origin == "adopted":
+        if base.rows is None:
+            return None
+        after = lock.rows.get("train", 0)
+        return RowChange(
+            before=base.rows,
+            after=after,
+            added=max(0, after - base.rows),
+            removed=max(0, base.rows - after),
+            relabelled=0,
+        )
+    locked = newest_lock(site.store, base.locked.experiment)
+    if locked is None:
+        return None
+    try:
+        members = load_members(site.store, base.locked.experiment, locked.data)
+    except NotFoundError as error:
+        raise CorruptError(
+            f"the members that {base.locked.experiment} was trained on are gone: {error}",
+            rule="what a restart would discard can be said",
+            remedy="raykit check",
+        ) from error
+    found = compare(members, ready.source)
+    counts = {} if found is None else found.counts
+    return RowChange(
+        before=members.manifest.rows,
+        after=members.manifest.rows + counts.get("added", 0) - counts.get("missing", 0),
+        added=counts.get("added", 0),
+        removed=counts.get("missing", 0),
+        relabelled=counts.get("content", 0),
+    )
+
+
+def settings_of(was: Plan, now: Plan) -> tuple[str, ...]:
+    old, new = contract(was), contract(now)
+    old.pop("base"), new.pop("base")
+    return tuple(f"{key}: {before} -> {after}" for key, before, after in differences(old, new))
+
+
+def misfits_of(site: Site, base: Base | None) -> tuple[str, ...]:
+    """Tensors of the recipe's model that the base's weights do not fit."""
+    plan = site.plan
+    if base is None or plan.base is None or plan.base.start in ("use", "fresh") or plan.data is not None:
+        return ()
+    return misfits(site.store, base.locked, load_recipe(plan.recipe, site.folder), plan.run.params)
