@@ -33,6 +33,15 @@ NEVER_REFUSES = 1e8
 
 
 def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | None, Money]:
+    """The plan's lines in the book of its account, and everything that they are worked out from.
+
+    Without a book the plan does not fit under its ceiling, and the money says why.
+
+    Raises:
+        ApprovalError: the work is related to another account.
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     plan = site.plan
     book: Book | None = None
     refusal: BudgetError | None = None
@@ -130,6 +139,7 @@ def _cost_of(plan: Plan, known: Known, updates: int) -> OptionCost:
 
 
 def measurements(known: Known) -> Iterator[Measurement]:
+    """What people have told of speeds."""
     for what, event in known.told.items():
         yield Measurement(what=what, time_ms=event.time_ms, units=event.units, how=event.how)
 

@@ -17,6 +17,12 @@ from raykit.store.plans import read_lock, read_plan
 
 
 def seen_of(site: Site, log: RunLog, observed: list[Observed]) -> Seen | None:
+    """What was seen of this plan since it was locked, and what of it has changed; None if it never was.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     if site.locked is None:
         return None
     was = read_plan(site.store, site.name, site.locked.digest)
@@ -33,7 +39,12 @@ Others = Mapping[str, tuple[Lock | None, tuple[object, ...]]]
 
 
 def others_of(site: Site) -> Iterator[tuple[str, tuple[Lock | None, tuple[object, ...]]]]:
-    """Every other experiment of the store: its newest lock, and what was learned from it."""
+    """Every other experiment of the store: its newest lock, and what was learned from it.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     for name in Root(site.store, time.time).experiments():
         if name == site.name:
             continue
@@ -43,7 +54,12 @@ def others_of(site: Site) -> Iterator[tuple[str, tuple[Lock | None, tuple[object
 
 
 def looked_of(site: Site, lock: Lock, others: Others) -> Looked:
-    """The runs of this store that have something to do with this plan, however they ended."""
+    """The runs of this store that have something to do with this plan, however they ended.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     return Looked(store="this store", runs=tuple(_runs(site, lock, others)))
 
 

@@ -15,7 +15,13 @@ from raykit.train.recipe import check_params, load_recipe
 
 
 def paper_lock(site: Site) -> Lock:
-    """The lock of a plan whose rows this version cannot open: by the rows that somebody counted."""
+    """The lock of a plan whose rows this version cannot open: by the rows that somebody counted.
+
+    Raises:
+        PlanError: the recipe or its params are not usable, or rows were not counted.
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     recipe = load_recipe(site.plan.recipe, site.folder)
     searched = () if site.plan.search is None else site.plan.search.space
     check_params(recipe, {key: value for key, value in site.plan.run.params.items() if key not in searched})
@@ -39,5 +45,11 @@ def paper_lock(site: Site) -> Lock:
 
 
 def counted_rows(site: Site) -> Mapping[str, RowsCounted]:
+    """By source: how many rows somebody counted last.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     learned = read_acts(site.store, site.name).learned
     return {event.source: event for event in learned if isinstance(event, RowsCounted)}

@@ -22,11 +22,23 @@ from raykit.train.recipe import load_recipe
 
 
 def declared(site: Site) -> Base | None:
+    """The weights that the plan names.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     return None if site.base is None else _base(site, site.base, declared=True)
 
 
 def undeclared(site: Site, lock: Lock) -> Base | None:
-    """Weights for the same decision that the plan does not name, in an account that has paid for them."""
+    """Weights for the same decision that the plan does not name, in an account that has paid for them.
+
+    Raises:
+        ApprovalError: the work is related to another account.
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     if site.run_log("reader").state.attempts:
         return None
     try:
@@ -82,11 +94,17 @@ def _told_rows(site: Site, locked: LockedBase) -> int | None:
 
 
 def times_from(site: Site, base: Base | None) -> str | None:
+    """The experiment whose times say something about a plan that starts from this base."""
     return base_experiment(None if base is None else base.locked)
 
 
 def plan_of(store: ObjectStore, base: Base | None) -> Plan | None:
-    """The plan that trained the base; None if it was made elsewhere."""
+    """The plan that trained the base; None if it was made elsewhere.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     if base is None or base.locked.origin == "adopted":
         return None
     locked = newest_lock(store, base.locked.experiment)
@@ -104,7 +122,12 @@ def plan_of(store: ObjectStore, base: Base | None) -> Plan | None:
 
 
 def change_of(site: Site, lock: Lock, ready: Prepared | None, base: Base) -> RowChange | None:
-    """How the rows differ from those of the base; None if nobody knows what those were."""
+    """How the rows differ from those of the base; None if nobody knows what those were.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     if ready is None or base.locked.origin == "adopted":
         if base.rows is None:
             return None
@@ -139,13 +162,20 @@ def change_of(site: Site, lock: Lock, ready: Prepared | None, base: Base) -> Row
 
 
 def settings_of(was: Plan, now: Plan) -> tuple[str, ...]:
+    """What else shapes the weights and differs, one line each."""
     old, new = contract(was), contract(now)
     old.pop("base"), new.pop("base")
     return tuple(f"{key}: {before} -> {after}" for key, before, after in differences(old, new))
 
 
 def misfits_of(site: Site, base: Base | None) -> tuple[str, ...]:
-    """Tensors of the recipe's model that the base's weights do not fit."""
+    """Tensors of the recipe's model that the base's weights do not fit.
+
+    Raises:
+        PlanError: the recipe or its params are not usable, or rows were not counted.
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
     plan = site.plan
     if base is None or plan.base is None or plan.base.start in ("use", "fresh") or plan.data is not None:
         return ()
