@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from raykit.review.diagnosis import PREDATES, rewritten
 from raykit.review.evidence import Evidence, Seen
 from raykit.review.rule import Flaw, Rule
 
@@ -24,8 +25,8 @@ NEXT_STEPS = (
     "inspect inputs, loss terms and gradients for finite values on a tiny batch, then the first update"
 )
 
-_CAME_TO_NOTHING = frozenset({"worse", "equivalent", "invalid"})
-"""Outcomes that are not repeated without a difference. `no-full-run` is a valid end, and no verdict on the idea."""
+_CAME_TO_NOTHING = frozenset({"worse", "equivalent", "invalid", "no-full-run"})
+"""Outcomes that are not repeated without a difference. `unresolved` is no answer, and not a no."""
 
 
 def amendments(seen: Seen | None) -> tuple[str, ...]:
@@ -68,17 +69,20 @@ def deviations_are_owned(evidence: Evidence) -> Iterator[Flaw]:
         )
 
 
+def predictions_predate(evidence: Evidence) -> Iterator[Flaw]:
+    """What was predicted of a test is in the plan as it was when the test was observed."""
+    diagnosis = evidence.plan.diagnosis
+    for change in () if diagnosis is None else rewritten(diagnosis, evidence.observed):
+        yield Flaw(change.field, change.problem, change.rule)
+
+
 def negatives(evidence: Evidence) -> Iterator[Flaw]:
     """An idea that came to nothing is not tried again without a word about what is different."""
     base, value = evidence.plan.base, evidence.plan.value
     said = (value is not None and value.remains is not None) or (base is not None and base.reason is not None)
     for found in evidence.negatives:
         concluded = found.concluded
-        if (
-            concluded.outcome in _CAME_TO_NOTHING
-            and {"contract", "hypothesis"} & set(found.same)
-            and not said
-        ):
+        if concluded.outcome in _CAME_TO_NOTHING and {"setting", "hypothesis"} & set(found.same) and not said:
             yield Flaw(
                 "value.remains",
                 f"{found.experiment} had the same {' and '.join(found.same)} and came out {concluded.outcome}: "
@@ -116,6 +120,7 @@ def promotion(evidence: Evidence) -> Iterator[Flaw]:
 
 RULES: tuple[Rule, ...] = (
     Rule("PLAN-73", "rules that decide predate what they judge", rules_predate),
+    Rule("PLAN-73", PREDATES, predictions_predate),
     Rule("PLAN-73", "a deviation is owned by a person", deviations_are_owned),
     Rule("PLAN-38", "an idea that came to nothing", negatives),
     Rule("PLAN-60", "necessary checks come first", prerequisites),

@@ -27,7 +27,8 @@ def clean_room(evidence: Evidence) -> Iterator[Flaw]:
     )
     if base is not None and base.start == "fresh" and base.because == "initialization":
         yield Flaw("base.because", "studies initialization, and this is production work", wanted)
-    if plan.comparison is not None and evidence.base is not None and evidence.chosen == "fresh":
+    anew = evidence.base is not None and evidence.chosen == "fresh" and not evidence.passed_over
+    if plan.comparison is not None and anew:
         yield Flaw("comparison.arms", "trains every arm from scratch, and this is production work", wanted)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from raykit.ids import Digest
 from raykit.plan import LockedBase, Looked, Plan, RowChange, Stage, Start
-from raykit.records import CandidateRole, Concluded, Line, Noted, Unit
+from raykit.records import CandidateRole, Concluded, Line, Noted, Observed, Unit
 
 AUTONOMOUS = 5_000_000
 """Micro-USD that an account has to stay below for work that nobody approves, all of it together."""
@@ -123,7 +123,7 @@ class Negative:
     experiment: str
     concluded: Concluded
     same: tuple[str, ...]
-    """What is the same: decision, contract, hypothesis."""
+    """What is the same: decision, setting, hypothesis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +183,8 @@ class Evidence:
     """Necessary checks that have failed and are not repaired."""
     observed_tests: tuple[str, ...] = ()
     """Diagnostic tests of the plan that have been run."""
+    observed: tuple[Observed, ...] = ()
+    """What they showed, each with what had been predicted of it, in order."""
 
     @property
     def restarts(self) -> bool:
@@ -202,6 +204,11 @@ class Evidence:
     def exempt(self) -> bool:
         """Beginning anew needs no approval: the account stays below what needs none, and the weights are kept."""
         return self.base is not None and self.base.verifies and self.money.below_autonomous
+
+    @property
+    def passed_over(self) -> bool:
+        """Weights for this decision are there, and work that nobody pays for does not name them: shown, not judged."""
+        return self.base is not None and not self.base.declared and not self.money.billed
 
     @property
     def _start(self) -> Start | None:

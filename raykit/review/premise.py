@@ -134,7 +134,8 @@ def preservation(evidence: Evidence) -> Iterator[Flaw]:
 def deltas(evidence: Evidence) -> Iterator[Flaw]:
     """8: the difference in rows is a number."""
     base = evidence.base
-    if base is not None and evidence.change is None and evidence.base_problem is None:
+    unknown = base is not None and evidence.change is None and evidence.base_problem is None
+    if base is not None and unknown and not evidence.passed_over:
         yield Flaw(
             "base.candidate",
             f"how many rows differ from those of {base.locked.candidate} is not known",

@@ -100,7 +100,7 @@ def approval(evidence: Evidence, options: Sequence[Option], unsaid: Sequence[Fin
         f"{evidence.plan.name}: a fresh start needs its own approval "
         f"(triggers: {', '.join(reasons(evidence, options))})",
         facts=facts(evidence, options, unsaid),
-        rule="an approval of the restart by itself; no plan, no other approval and no low ceiling implies it",
+        rule="an approval of the restart by itself; no plan and no approval of money implies it",
         remedy='raykit approve restart PLAN --reason "why it is still right" --by NAME',
     )
 

@@ -594,12 +594,11 @@ def test_accumulation_is_promised_to_make_nothing_faster() -> None:
 def test_a_restart_is_held_against_what_came_to_nothing_before() -> None:
     """covers LEDGER-08 LEDGER-10: by hypothesis and setting, until somebody says what is different"""
     assert "PLAN-38" not in items_that_fail(fresh())
-    again = replace(fresh(), negatives=(negative("equivalent", "contract"),))
+    again = replace(fresh(), negatives=(negative("equivalent", "setting"),))
     found = [each for each in review(again).findings if each.item == "PLAN-38"]
     assert len(found) == 1
     assert (
-        "digits-wide had the same contract and came out equivalent: more width did nothing"
-        in found[0].problem
+        "digits-wide had the same setting and came out equivalent: more width did nothing" in found[0].problem
     )
     said = planned(again, {"value.remains": "Whether width helps once the rows are 5 % more."})
     assert "PLAN-38" not in items_that_fail(said)

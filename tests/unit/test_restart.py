@@ -24,6 +24,7 @@ from raykit.fleet.site import Site, site_of
 from raykit.fleet.spending import Approving
 from raykit.records import Released
 from raykit.review import Evidence, require_passed, review
+from raykit.review.restart import pending
 from raykit.store.accounts import open_ledger
 from raykit.store.people import People, read_acts
 
@@ -180,8 +181,37 @@ def test_it_is_what_the_whole_account_comes_to_that_exempts(root: Root) -> None:
 
 
 def test_work_that_nobody_pays_for_repeats_nothing_that_was_paid(root: Root) -> None:
+    """What is there is weighed all the same; only what is asked, and what is refused, hangs on money."""
     begin(root.refit(rate=None, ceiling=1.0))
-    assert evidence(root.site("again", rate=None, ceiling=1.0)).base is None
+    found = evidence(root.site("again", rate=None, ceiling=1.0))
+    assert found.base is not None and found.base.locked.experiment == "tiny" and not found.base.declared
+    assert not found.strict and not pending(found) and found.incumbent is None
+    begin(root.site("again", rate=None, ceiling=1.0))
+
+
+def test_what_is_there_is_said_though_nobody_pays(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    """covers PLAN-09 PLAN-42 PLAN-44: the alternatives and the statement are true at any price"""
+    root.site("again", rate=None, ceiling=1.0)
+    plan = str(root.folder / "again" / "plan.toml")
+    assert root.raykit("plan", "check", plan) == 0
+    assert root.raykit("plan", "show", plan) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for wrong in ("no weights for this decision", "no previous run", "no cheaper alternative"):
+        assert wrong not in text
+    assert "use tiny as it is" in text and "> fresh, all rows" in text
+    assert "20 updates of tiny" in text and "20 of 20 updates" in text
+
+
+def test_the_weights_are_found_in_whatever_account(root: Root) -> None:
+    """covers REVIEW-09: another account has paid for them, and they answer to the same decision"""
+    root.refit(base="")
+    path = root.folder / "refit" / "plan.toml"
+    path.write_text(path.read_text().replace("[budget]", '[budget]\naccount = "another"'))
+    parted = ("budget", "part", "refit", "--from", "tiny", "--to", "another")
+    assert root.raykit(*parted, "--reason", "another team pays", "--by", ADA) == 0
+    found = evidence(site_of(path, str(root.root)))
+    assert found.money.account == "another"
+    assert found.base is not None and found.base.locked.experiment == "tiny"
 
 
 def test_another_decision_is_no_restart(root: Root) -> None:
@@ -226,6 +256,40 @@ def test_an_approval_of_the_restart_is_none_of_money(root: Root) -> None:
     assert before.keys() <= root.files().keys(), "nothing is deleted"
     (approved,) = read_acts(root.refit().store, "refit").restarts
     assert (approved.person, approved.reason) == (ADA, "the labels were wrong")
+
+
+def test_who_approves_it_is_shown_what_it_throws_away(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    """covers APPR-08 to APPR-14, APPR-21: and it covers nothing else"""
+    root.refit()
+    assert root.approve_restart() == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {item}" in shown for item in ITEMS), shown
+    assert "its 20 updates are not used" in shown and f"approved by {ADA}" in shown
+    assert "not      any money" in shown and "a promotion" in shown
+    assert root.approve_restart() == 0
+    assert f"approved already by {ADA}" in capsys.readouterr().out
+    assert len(read_acts(root.refit().store, "refit").restarts) == 1
+
+
+@pytest.mark.parametrize("what", ["goes on", "not paid for", "complete", "no weights"])
+def test_what_is_no_restart_cannot_be_approved_as_one(
+    root: Root, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = BASE.replace('"fresh"', '"continue"\nkeep            = ["weights"]')
+    if what == "goes on":
+        root.refit(base=start)
+    elif what == "not paid for":
+        root.refit(rate=None, ceiling=1.0)
+    elif what == "no weights":
+        root.refit(base="", decision='"Is another thing so?"')
+    else:
+        root.refit()
+    before = root.files()
+    plan = str(root.folder / ("tiny" if what == "complete" else "refit") / "plan.toml")
+    assert root.raykit("approve", "restart", plan, "--reason", "5 of 9 were wrong", "--by", ADA) == 2
+    said = capsys.readouterr().err
+    assert "nothing of it starts" in said if what == "complete" else "there is nothing to approve" in said
+    assert root.files() == before
 
 
 CHANGED: dict[str, dict[str, Any]] = {

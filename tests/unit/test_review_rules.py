@@ -471,8 +471,8 @@ def test_how_a_run_is_carried_through_may_change_at_any_time(key: str) -> None:
     assert broken(replace(digits(), seen=Seen(update=400, changed={key: (1, 2)}))) == []
 
 
-@pytest.mark.parametrize("outcome", ["worse", "equivalent", "invalid"])
-@pytest.mark.parametrize("same", ["contract", "hypothesis"])
+@pytest.mark.parametrize("outcome", ["worse", "equivalent", "invalid", "no-full-run"])
+@pytest.mark.parametrize("same", ["setting", "hypothesis"])
 def test_an_idea_that_came_to_nothing_is_met_again(outcome: str, same: str) -> None:
     """covers PLAN-38, LEDGER-10"""
     evidence = replace(digits(), negatives=(negative(outcome, "decision", same),))
@@ -485,10 +485,10 @@ def test_an_idea_that_came_to_nothing_is_met_again(outcome: str, same: str) -> N
 
 @pytest.mark.parametrize(
     ("outcome", "same"),
-    [("no-full-run", "contract"), ("unresolved", "contract"), ("better", "contract"), ("worse", "decision")],
+    [("unresolved", "setting"), ("better", "setting"), ("worse", "decision")],
 )
 def test_what_is_no_negative_result_stops_nothing(outcome: str, same: str) -> None:
-    """covers PLAN-65: that no full run was made is a valid end; so is another idea for the same decision"""
+    """covers PLAN-65: another idea for the same decision stops nothing"""
     assert broken(replace(digits(), negatives=(negative(outcome, same),))) == []
 
 

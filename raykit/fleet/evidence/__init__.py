@@ -29,7 +29,7 @@ from raykit.fleet.spending import Approving, failed_gates, projection_of
 from raykit.plan import Lock
 from raykit.read.sizing import known_of
 from raykit.records import Noted, Observed
-from raykit.review import Evidence, Incident, stage_of
+from raykit.review import Base, Evidence, Incident, Money, stage_of
 from raykit.store.people import read_acts
 from raykit.train.prepare import Prepared
 
@@ -70,14 +70,14 @@ def gather(
     lock = ready.lock if ready is not None else paper_lock(site)
     log = site.run_log("reader")
     acts = read_acts(site.store, site.name)
-    base = declared(site) or undeclared(site, lock)
+    others = dict(others_of(site))
+    base = declared(site) or undeclared(site, others)
     known = known_of(site.store, site.plan, base=times_from(site, base))
     book, money = money_of(site, lock, log, known)
     plan_was = plan_of(site.store, base)
     change = None if base is None else change_of(site, lock, ready, base)
     projection = None if book is None else projection_of(site, book)
     stage, stage_why = stage_of(site.plan)
-    others = dict(others_of(site))
     learned = [event for event in acts.learned if isinstance(event, Observed)]
     evidence = Evidence(
         plan=site.plan,
@@ -93,7 +93,7 @@ def gather(
         model_settings=misfits_of(site, base),
         options=costs_of(site, known, base, change),
         pilot=pilot_of(site, others),
-        incumbent=base.locked.candidate if base is not None and base.production else None,
+        incumbent=_incumbent(base, money),
         plan_approved=approved is not None
         or (book is not None and projection is not None and bound(book, site.name, projection).approved),
         restart_approved=projection in {event.projection for event in acts.restarts},
@@ -110,5 +110,12 @@ def gather(
         measured=tuple(measurements(known)),
         failed_gates=failed_gates(log.state, acts),
         observed_tests=tuple(event.test for event in learned),
+        observed=tuple(learned),
     )
     return Case(site=site, lock=lock, ready=ready, book=book, evidence=evidence)
+
+
+def _incumbent(base: Base | None, money: Money) -> str | None:
+    """The production candidate that a plan may displace: of weights that it names, or that paid work passes over."""
+    weighed = base is not None and base.production and (base.declared or money.billed)
+    return base.locked.candidate if base is not None and weighed else None

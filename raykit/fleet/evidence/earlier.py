@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from raykit.errors import CorruptError, NotFoundError
 from raykit.fleet.site import RUN, Site
 from raykit.ids import digest_of
+from raykit.pauses import Acts
 from raykit.plan import Lock, Looked, RunSeen, contract, decision_digest, differences
 from raykit.read.root import Root
 from raykit.records import Concluded, Observed
 from raykit.review import Negative, Pilot, Seen
+from raykit.store.base import ObjectStore
+from raykit.store.learned import NEGATIVE, alike
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts
 from raykit.store.plans import read_lock, read_plan
@@ -49,8 +53,20 @@ def others_of(site: Site) -> Iterator[tuple[str, tuple[Lock | None, tuple[object
         if name == site.name:
             continue
         acts = read_acts(site.store, name)
-        lock = None if not acts.locked else read_lock(site.store, name, acts.locked[-1].plan)
-        yield name, (lock, acts.learned)
+        yield name, (_newest(site.store, name, acts), acts.learned)
+
+
+def _newest(store: ObjectStore, name: str, acts: Acts) -> Lock | None:
+    if not acts.locked:
+        return None
+    try:
+        return read_lock(store, name, acts.locked[-1].plan)
+    except NotFoundError as error:
+        raise CorruptError(
+            f"{name} was locked, and its lock is gone: {error}",
+            rule="what is known of earlier work can be said",
+            remedy="raykit check",
+        ) from error
 
 
 def looked_of(site: Site, lock: Lock, others: Others) -> Looked:
@@ -113,22 +129,19 @@ def pilot_of(site: Site, others: Others) -> Pilot | None:
 
 def negatives_of(site: Site, others: Others) -> Iterator[Negative]:
     """Ideas that came to nothing before, and what this plan has in common with them."""
-    wanted = {"decision": decision_digest(site.plan), "contract": digest_of(contract(site.plan))}
-    hypothesis = None if site.plan.search is None else site.plan.search.hypothesis
+    decision, setting = decision_digest(site.plan), digest_of(contract(site.plan))
+    ideas = () if site.plan.search is None else (site.plan.search.hypothesis,)
     for name, (_, learned) in others.items():
-        for event in learned:
-            if not isinstance(event, Concluded) or event.outcome not in ("worse", "equivalent", "invalid"):
-                continue
-            same = [key for key, digest in wanted.items() if getattr(event, key) == digest]
-            if (
-                hypothesis is not None
-                and event.hypothesis is not None
-                and _alike(hypothesis, event.hypothesis)
-            ):
-                same.append("hypothesis")
-            if "contract" in same or "hypothesis" in same:
-                yield Negative(experiment=name, concluded=event, same=tuple(same))
+        for event in _standing(learned):
+            same = alike(event, decision=decision, contract=setting, hypotheses=ideas)
+            if event.outcome in NEGATIVE and {"setting", "hypothesis"} & set(same):
+                yield Negative(experiment=name, concluded=event, same=same)
 
 
-def _alike(one: str, other: str) -> bool:
-    return one.lower().split() == other.lower().split()
+def _standing(learned: Iterable[object]) -> Iterable[Concluded]:
+    """Conclusions as they stand: what was concluded later of the same idea counts instead."""
+    newest: dict[tuple[object, ...], Concluded] = {}
+    for event in learned:
+        if isinstance(event, Concluded):
+            newest[event.decision, event.contract, event.hypothesis] = event
+    return newest.values()

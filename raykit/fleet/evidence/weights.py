@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from raykit.data.members import compare
 from raykit.data.members import load as load_members
-from raykit.errors import BudgetError, CorruptError, NotFoundError
+from raykit.errors import CorruptError, NotFoundError
+from raykit.fleet.evidence.earlier import Others
 from raykit.fleet.evidence.paper import counted_rows
 from raykit.fleet.site import RUN, Site
-from raykit.fleet.spending import draft_of
 from raykit.plan import Lock, LockedBase, Plan, RowChange, contract, decision_digest, differences
+from raykit.plan.lock import digest_of_decision
 from raykit.read.bases import BaseFacts, base_facts, locked_commit
 from raykit.read.sizing import base_experiment
+from raykit.records import Commit
 from raykit.review import Base
 from raykit.store.base import ObjectStore
-from raykit.store.commit import newest_good
+from raykit.store.commit import verify
 from raykit.store.log import RunLog
 from raykit.store.plans import newest_lock, read_plan
 from raykit.train.fit import misfits
@@ -31,40 +33,38 @@ def declared(site: Site) -> Base | None:
     return None if site.base is None else _base(site, site.base, declared=True)
 
 
-def undeclared(site: Site, lock: Lock) -> Base | None:
-    """Weights for the same decision that the plan does not name, in an account that has paid for them.
+def undeclared(site: Site, others: Others) -> Base | None:
+    """Weights for the same decision that the plan does not name: of all in this store, those with the most updates.
+
+    A run that has begun goes on from its own.
 
     Raises:
-        ApprovalError: the work is related to another account.
         CorruptError: what is stored does not match its digests.
         StoreUnavailableError: the store did not answer.
     """
     if site.run_log("reader").state.attempts:
         return None
-    try:
-        book = draft_of(site, lock, site.run_log("reader"))
-    except BudgetError:
-        return None
-    if not book.allocations[site.name].planned.expected:
-        return None  # nothing is paid for: nothing that was paid for is repeated
     wanted = decision_digest(site.plan)
-    for allocation in book.allocations.values():
-        if allocation.experiment == site.name or allocation.planned.decision != wanted:
-            continue
-        found = _newest_weights(site.store, allocation.experiment)
-        if found is not None:
-            return _base(site, found, declared=False)
+    trained = [
+        (commit, name)
+        for name, (lock, _) in others.items()
+        if lock is not None and digest_of_decision(str(lock.settings.get("decision", ""))) == wanted
+        for commit in _trained(site.store, name)
+    ]
+    for commit, name in sorted(trained, key=lambda each: each[0].update, reverse=True):
+        try:
+            verify(site.store, commit)
+        except CorruptError:
+            continue  # weights that do not verify are none; `raykit check` says what is wrong with them
+        return _base(site, locked_commit(name, name, commit), declared=False)
     return None
 
 
-def _newest_weights(store: ObjectStore, experiment: str) -> LockedBase | None:
+def _trained(store: ObjectStore, experiment: str) -> list[Commit]:
+    """The checkpoints of an experiment that hold anything trained."""
     log = RunLog(store, experiment, RUN, by="reader")
     log.refresh()
-    try:
-        good = newest_good(store, [commit for commit in log.state.commits if commit.update > 0])
-    except CorruptError:
-        return None  # weights that do not verify are none; `raykit check` says what is wrong with them
-    return None if good is None else locked_commit(experiment, experiment, good.commit)
+    return [commit for commit in log.state.commits if commit.update > 0]
 
 
 def _base(site: Site, locked: LockedBase, *, declared: bool) -> Base:
@@ -82,8 +82,7 @@ def _base(site: Site, locked: LockedBase, *, declared: bool) -> Base:
         rows=_told_rows(site, locked) if facts.rows is None else facts.rows,
         dependents=tuple(name for name in facts.dependents if name != site.name),
         declared=declared,
-        # of a plan that cannot be launched yet, only its figures are judged
-        has_optimizer=facts.has_optimizer or site.plan.data is not None,
+        has_optimizer=facts.has_optimizer,
     )
 
 
