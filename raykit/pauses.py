@@ -157,8 +157,19 @@ def require_running(acts: Acts, experiment: str, scopes: Iterable[str]) -> None:
             f"{experiment} is {found.words}",
             field="scope",
             value=found.pause.scope,
-            remedy=f"raykit resume {_target(found)}",
+            remedy=way_on(found),
         )
+
+
+def way_on(found: InForce) -> str:
+    """The command that ends a pause, once its cause is gone."""
+    match found.pause.cause:
+        case "defect":
+            return f'raykit resume {_target(found)} --repair "what you changed" --by NAME'
+        case "premise":
+            return f'raykit resume {_target(found)} --repair "what was decided, and why" --by NAME'
+        case _:
+            return f"raykit resume {_target(found)}"
 
 
 def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | None) -> str:
@@ -178,7 +189,7 @@ def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | N
                 raise FleetPaused(
                     f"{found.words}; no repair is recorded",
                     rule="a shared defect is repaired before anyone meets it again",
-                    remedy=f'raykit resume {_target(found)} --repair "what you changed"',
+                    remedy=way_on(found),
                 )
             return f"repaired: {repair}"
         case "premise":
@@ -186,7 +197,7 @@ def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | N
                 raise FleetPaused(
                     f"{found.words}; nobody has decided anew",
                     rule="a mistaken premise, new costs or a poor trade-off go to a person before more is spent",
-                    remedy=f'raykit resume {_target(found)} --repair "what was decided, and why" --by NAME',
+                    remedy=way_on(found),
                 )
             return f"decided anew: {repair}"
         case "ceiling" | "replan":

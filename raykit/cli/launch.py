@@ -19,6 +19,7 @@ from raykit.cli.options import (
     Root,
     Scripted,
     amount_of,
+    at_plan,
     at_root,
     is_scripted,
     person_of,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from raykit.fleet.outcome import Outcome
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
-    from raykit.pauses import Acts
+    from raykit.pauses import Acts, InForce
     from raykit.store.base import ObjectStore
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]
@@ -77,14 +78,18 @@ def launch(
     """
     from raykit.fleet.site import site_of
 
-    site = site_of(plan, root)
-    if repair is not None:
-        _repair(site, repair, person_of(by))
-    said = None
-    if deviation is not None:
-        why = words(deviation, field="--deviation", what="why the plan was changed after results were seen")
-        said = f"{why} ({person_of(by)})"
-    _run(site, json=json, approved=_approving(approve, by, scripted), deviation=said)
+    with at_plan(plan):
+        site = site_of(plan, root)
+        if repair is not None:
+            _repaired(site, repair, person_of(by))
+            _end_pause(site, repair, by)
+        said = None
+        if deviation is not None:
+            why = words(
+                deviation, field="--deviation", what="why the plan was changed after results were seen"
+            )
+            said = f"{why} ({person_of(by)})"
+        _run(site, json=json, approved=_approving(approve, by, scripted), deviation=said)
 
 
 def resume(
@@ -148,9 +153,7 @@ def resume(
                 )
         approved = _approving(approve, by, scripted)
         if repair is not None:
-            person_of(by)
-            if site.run_log("reader").state.failed or not _clears(site, repair):
-                _repair(site, repair, person_of(by))
+            _repaired(site, repair, person_of(by))
         _clear(site, repair, by, approved)
         if detach:
             _detach(site, approved, json=json)
@@ -187,12 +190,30 @@ def _repair(site: Site, what: str, person: str) -> None:
     )
 
 
-def _clears(site: Site, repair: str) -> bool:
-    """Whether these words end a pause of this experiment that nothing else would."""
+def _repaired(site: Site, what: str, person: str) -> None:
+    """Record what was done about failed checks; without any, the words are for a pause that needs them."""
+    if site.run_log("reader").state.failed or _needing_words(site) is None:
+        _repair(site, what, person)
+
+
+def _needing_words(site: Site) -> InForce | None:
+    """The pause of this experiment that ends only by what somebody says was changed or decided."""
     from raykit.store.people import read_acts
 
     found = read_acts(site.store, site.name).pauses.get(f"experiment:{site.name}")
-    return bool(repair) and found is not None and found.pause.cause in ("defect", "premise")
+    return found if found is not None and found.pause.cause in ("defect", "premise") else None
+
+
+def _end_pause(site: Site, what: str, by: str | None) -> None:
+    """End such a pause before this very plan is launched; another one holds as it did."""
+    from raykit.pauses import require_cleared
+    from raykit.store.people import resume
+
+    found = _needing_words(site)
+    if found is not None:
+        cleared = require_cleared(found, repair=what, needs_replan=None)
+        resume(site.store, found.pause.scope, cleared=cleared, person=person_of(by), at=time.time())
+        typer.echo(f"  the pause is over ({found.words}): {cleared}", err=True)
 
 
 def _clear(site: Site, repair: str | None, by: str | None, approved: Approving | None) -> None:

@@ -62,7 +62,7 @@ def new(
     from raykit.train.recipe import load_recipe, recipe_folder
 
     found = load_recipe(recipe, recipe_folder(recipe, out))
-    chosen = safe_name(name or _name_of(recipe))
+    chosen = safe_name(name or _free_name(_name_of(recipe), root))
     text = plan_text(
         name=chosen,
         recipe=recipe,
@@ -95,6 +95,15 @@ def _name_of(recipe: str) -> str:
     """`recipe:DigitsVae` as `digits-vae`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", recipe.rpartition(":")[2])
     return words.replace("_", "-").strip("-").lower()
+
+
+def _free_name(wanted: str, root: str) -> str:
+    """The name, or the next one that no experiment of the store has."""
+    from raykit.cli.options import open_root
+
+    taken = set(open_root(root).experiments())
+    numbered = (f"{wanted}-{n}" for n in range(2, len(taken) + 3))
+    return next(name for name in (wanted, *numbered) if name not in taken)
 
 
 def _params_of(recipe: object) -> list[Any]:
@@ -162,7 +171,7 @@ def _continue(
         _continue_adopted(base, recipe, out, name, root, facts.updates or 0, as_json=as_json)
         return
     settings = _as_written(store, lock) | ({"recipe": recipe} if recipe else {})
-    chosen = safe_name(name or f"{lock.name}-next")
+    chosen = safe_name(name or _free_name(f"{lock.name}-next", root))
     text = continuation_text(
         name=chosen,
         candidate=base,
@@ -189,12 +198,12 @@ def _continue_adopted(
     from raykit.train.recipe import load_recipe, recipe_folder
 
     found = load_recipe(recipe, recipe_folder(recipe, out))
-    chosen = safe_name(name or f"{_name_of(recipe)}-next")
+    chosen = safe_name(name or _free_name(f"{base}-next", root))
     text = plan_text(
         name=chosen,
         recipe=recipe,
         params=_params_of(found),
-        proposes={"category": "production-improvement", **_proposes(found, recipe)},
+        proposes=_from_adopted(base, _proposes(found, recipe)),
         has_fields=hasattr(found, "fields"),
         base=base,
     )
@@ -205,6 +214,14 @@ def _continue_adopted(
         ),
     )
     _report(out, text, chosen, root, as_json=as_json, extra=extra)
+
+
+def _from_adopted(base: str, proposes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the recipe proposes, compared with the weights that it goes on from."""
+    claim = dict(proposes.get("claim") or {})
+    others = [each for each in claim.get("compare", ()) if each != base]
+    claim["compare"] = [base, *others]
+    return {"category": "production-improvement", **proposes, "claim": claim}
 
 
 def _lock_of(store: ObjectStore, base: LockedBase) -> Lock | None:

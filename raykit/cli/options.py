@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raykit.errors import InvalidInput
+from raykit.errors import InvalidInput, RaykitError
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
@@ -35,6 +39,26 @@ How = Annotated[str | None, typer.Option("--how", metavar="TEXT", help="How that
 def at_root(root: str) -> str:
     """` --root ROOT` where a command that is printed needs it; nothing where it is what is meant anyway."""
     return "" if root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT")) else f" --root {shlex.quote(root)}"
+
+
+_PLAN = re.compile(r"(?<=raykit )((?:[a-z]+ ){1,2})PLAN\b")
+
+
+@contextmanager
+def at_plan(plan: Path) -> Iterator[None]:
+    """Commands in a refusal name this plan's file, where they would only say PLAN."""
+    try:
+        yield
+    except RaykitError as error:
+        name_plan(error, plan)
+        raise
+
+
+def name_plan(error: RaykitError, plan: Path) -> None:
+    """Put this plan's file into the commands of a refusal."""
+    for each in (error, *getattr(error, "findings", ())):
+        if each.remedy is not None:
+            each.remedy = _PLAN.sub(lambda found: found.group(1) + shlex.quote(str(plan)), each.remedy)
 
 
 def open_root(root: str) -> ReadRoot:

@@ -328,6 +328,8 @@ def _billed_by_node(view: RunView) -> bool:
 def _pause_end(
     follow: _Following, held: Sequence[tuple[str, HeldMoney]], root: str, *, waited: bool
 ) -> Iterator[str]:
+    from raykit.pauses import way_on
+
     at = at_root(root)
     for name, machines in held:
         yield from (f"  {line.lstrip()}" for line in show_money.held_lines(machines, name, at))
@@ -342,7 +344,8 @@ def _pause_end(
         yield f"  {word}: {', '.join(run_name(run.view) for run in follow.open)}.  See: raykit status{at}"
     elif not follow.done:
         yield "  nothing of it is running; nothing of it starts."
-    yield f"  {'paused. ' if not follow.open else ''}Continue: raykit resume {target}{at}"
+    on = f"raykit resume {target}" if follow.holds is None else way_on(follow.holds)
+    yield f"  {'paused. ' if not follow.open else ''}Continue: {on}{at}"
 
 
 def _pause_record(follow: _Following, new: bool, held: Sequence[tuple[str, HeldMoney]]) -> dict[str, Any]:

@@ -300,10 +300,13 @@ def approve_restart(
 ) -> None:
     """Let one plan, as it stands, train from update 0 though a trained checkpoint answers to the same decision.
 
+    What it discards, repeats and costs is shown; with --json it is under `facts`.
+
     Raises:
-        InvalidInput: no reason or no person.
+        InvalidInput: no reason or no person, or the plan does not begin anew beside weights that are paid for.
         NotFoundError: there is no such experiment.
         PlanError: the plan file is wrong.
+        ApprovalError: the plan is related to another account.
         CorruptError: what is stored is damaged.
         StoreUnavailableError: the store did not answer.
         UnknownOutcomeError: the reply was lost; say it again.
@@ -315,7 +318,7 @@ def approve_restart(
     person = person_of(by)
     why = words(reason, field="--reason", what="a restart throws trained updates away: say why that is right")
     store = open_root(root).store
-    plan, base = _plan(store, target, root)
+    plan, base, facts = _restart(target, root)
     event = RestartApproved(
         projection=projection(plan, ceiling=_ceiling(store, plan), base=base),
         covers=f"training {plan.name} from update 0, as planned now",
@@ -325,33 +328,52 @@ def approve_restart(
     )
     said = approve(store, plan.name, event, at=time.time())
     if as_json:
-        output.print_json({**event.plain(), "experiment": plan.name, "new": said.new})
+        output.print_json({**event.plain(), "experiment": plan.name, "new": said.new, "facts": dict(facts)})
         return
     script = " (scripted)" if event.scripted else ""
     output.print_lines(
-        iter(
-            [
-                f"  approved{again(said.new)} by {person}{script}: {why}",
-                f"  covers   {event.covers}; checkpoints that are there stay where they are",
-                "  not      any money (that is an approval of the plan), a sealed set, a promotion, or a changed plan",
-                f"  continue raykit launch {target if _is_file(target) else 'PLAN'}{at_root(root)}",
-            ]
-        )
+        [
+            *output.facts(facts).splitlines(),
+            f"  approved{again(said.new)} by {person}{script}: {why}",
+            f"  covers   {event.covers}; checkpoints that are there stay where they are",
+            "  not      any money (that is an approval of the plan), a sealed set, a promotion, or a changed plan",
+            f"  continue raykit launch {target if _is_file(target) else 'PLAN'}{at_root(root)}",
+        ]
     )
 
 
-def _plan(store: ObjectStore, target: str, root: str) -> tuple[Plan, LockedBase | None]:
-    """The plan that `target` names, and the weights that it weighs."""
-    from raykit.store.plans import newest_stored_lock
+def _restart(target: str, root: str) -> tuple[Plan, LockedBase | None, tuple[tuple[str, str], ...]]:
+    """The plan that `target` names, the weights that it names, and what its restart discards, repeats and costs."""
+    from contextlib import ExitStack
 
-    if not _is_file(target):
-        lock = newest_stored_lock(store, target)
-        return known_plan(store, target), None if lock is None else lock.base
-    from raykit.fleet.site import place
+    from raykit.fleet.evidence import gather
+    from raykit.fleet.site import place, stored_site
     from raykit.read.planfile import read_plan_file
+    from raykit.review import restart_facts, review
+    from raykit.train.recipe import recipe_folder
 
-    data, plan = read_plan_file(Path(target))
-    return plan, place(plan, data, Path(target).parent, root).base
+    with ExitStack() as stack:
+        if _is_file(target):
+            path = Path(target)
+            data, plan = read_plan_file(path)
+            site = place(plan, data, recipe_folder(plan.recipe, path), root)
+        else:
+            known_plan(open_root(root).store, target)  # says what there is, if it is not there
+            site = stack.enter_context(stored_site(target, root))
+        evidence = gather(site).evidence
+        complete = site.run_log("reader").state.completed
+    if complete or not evidence.restarts or not evidence.money.billed:
+        raise InvalidInput(
+            f"{site.name} is complete: nothing of it starts"
+            if complete
+            else f"{site.name} does not begin anew beside weights that are paid for: there is nothing to approve",
+            field="PLAN",
+            value=target,
+            rule='a paid plan with base.start = "fresh"',
+            remedy=f"raykit plan check {target if _is_file(target) else 'PLAN'}",
+        )
+    found = review(evidence)
+    return site.plan, site.base, restart_facts(evidence, found)
 
 
 def _ceiling(store: ObjectStore, plan: Plan) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raykit.cli import output
-from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root
+from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_plan, at_root, name_plan
 from raykit.errors import ApprovalError, InvalidInput, NotFoundError, PlanError, ReviewError
 
 if TYPE_CHECKING:
@@ -40,11 +41,12 @@ def check(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
     """
     from raykit.cli import planview
 
-    case, review, refusal = _judge(plan, root)
-    if refusal is not None:
-        if not as_json and not isinstance(refusal, PlanError):
-            output.print_lines(planview.short(case, review))
-        raise refusal
+    with at_plan(plan):
+        case, review, refusal = _judge(plan, root)
+        if refusal is not None:
+            if not as_json and not isinstance(refusal, PlanError):
+                output.print_lines(planview.short(case, review))
+            raise refusal
     lock = _judged(case, review)
     path = _lock_path(plan)
     changed = _write_lock(path, lock.to_text())
@@ -55,6 +57,8 @@ def check(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
         return
     output.print_lines(planview.short(case, review, lock))
     next_step = f"raykit launch {plan}{at_root(root)}"
+    if case.site.plan.base is not None and case.site.plan.base.start == "use":
+        next_step = f'raykit conclude {plan}{at_root(root)} --outcome no-full-run --says "..." --by NAME'
     if lock.not_yet:
         next_step = f"nothing yet: this version cannot run {'; '.join(lock.not_yet)}"
     print(f"\n  {'wrote' if changed else 'same as before:'}  {path};   next: {next_step}")
@@ -74,12 +78,14 @@ def show(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> No
 
     from raykit.cli import planview
 
-    case, review, refusal = _judge(plan, root)
+    with at_plan(plan):
+        case, review, refusal = _judge(plan, root)
     if as_json:
         sys.stdout.write(_judged(case, review).to_text())
         return
     output.print_lines(planview.whole(case, review, _judged(case, review)))
     if refusal is not None:
+        name_plan(refusal, plan)
         print("\n  a launch would be refused:")
         output.print_lines(
             f"  {line}" for line in output.error_lines(refusal) if not line.startswith("exit ")
@@ -177,8 +183,8 @@ def diff(
 
     Raises:
         PlanError: a plan file is wrong.
-        NotFoundError: the plan was never locked in this store.
-        CorruptError: what is stored does not match its digests.
+        NotFoundError: the plan was never locked, neither in this store nor beside its file.
+        CorruptError: what is stored, or the lock beside the file, is damaged.
         StoreUnavailableError: the store did not answer.
     """
     from raykit.plan import consequential, differences, ends_approval
@@ -190,7 +196,7 @@ def diff(
         was, now, name = given, read_plan_file(other)[1], f"{plan} -> {other}"
         covered, seen = None, None
     else:
-        was, now, name = _locked_plan(given.name, root), given, f"{given.name}: its lock -> {plan}"
+        was, now, name = _locked_plan(given.name, root, plan), given, f"{given.name}: its lock -> {plan}"
         covered, seen = _approval(given.name, root), _seen_update(given.name, root)
     changed = differences(was.plain(), now.plain())
     ends = ends_approval(
@@ -248,19 +254,25 @@ def _value(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _locked_plan(name: str, root: str) -> Plan:
+def _locked_plan(name: str, root: str, path: Path) -> Plan:
+    """The plan of the newest lock: of the store, or else of the one that `plan check` left beside the file."""
     from raykit.cli.options import open_root
+    from raykit.plan import Lock, Plan
     from raykit.store.plans import newest_lock, read_plan
 
     store = open_root(root).store
     locked = newest_lock(store, name)
+    beside = _lock_path(path)
+    if locked is None and beside.is_file():
+        lock = Lock.from_bytes(beside.read_bytes(), str(beside))
+        return Plan.model_validate_json(json.dumps(dict(lock.settings)))
     if locked is None:
         raise NotFoundError(
             f"{name} was never locked in {store.url}",
             field="PLAN",
             value=name,
-            rule="a plan that was launched, or two plan files",
-            remedy=f"raykit plan diff OLD.toml NEW.toml   or   raykit launch PLAN{at_root(root)}",
+            rule=f"a plan that was launched or checked ({beside} is not there), or two plan files",
+            remedy=f"raykit plan check {path}{at_root(root)}   or   raykit plan diff OLD.toml NEW.toml",
         )
     return read_plan(store, name, locked.plan)
 

@@ -204,7 +204,11 @@ def _cost(money: Money) -> str:
     kept = f"kept back: confirmation {confirmation}, recovery {output.amount(recovery, money.unit)}"
     if scratch:
         kept += f" ({output.amount(scratch, money.unit)} of it for debugging)"
-    guess = " (a guess: nothing compatible was measured)" if money.uncertain else ""
+    guess = (
+        " (a guess: nothing compatible was measured; what is known elsewhere: raykit measured --help)"
+        if money.uncertain
+        else ""
+    )
     return DOT.join(
         [
             f"expected {output.amount(money.expected, money.unit)}{guess}",

@@ -164,7 +164,7 @@ def _reviewed(
             f"{site.name} uses {site.plan.base.candidate} as it is: there is nothing to train",
             field="base.start",
             value="use",
-            remedy=f'raykit conclude {site.name} --outcome no-full-run --says "..." --by NAME',
+            remedy='raykit conclude PLAN --outcome no-full-run --says "..." --by NAME',
         )
     if log.state.attempts and ready.lock == site.locked:
         return ready

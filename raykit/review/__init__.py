@@ -25,7 +25,7 @@ from raykit.review.evidence import (
     Seen,
 )
 from raykit.review.finding import Finding
-from raykit.review.items import ITEMS, RULES, Review, judged, require_passed, review
+from raykit.review.items import ITEMS, RULES, Review, judged, require_passed, restart_facts, review
 from raykit.review.options import weigh
 from raykit.review.stage import stage_of
 from raykit.review.statement import statement
@@ -47,6 +47,7 @@ __all__ = [
     "Seen",
     "judged",
     "require_passed",
+    "restart_facts",
     "review",
     "stage_of",
     "statement",

@@ -112,6 +112,11 @@ def require_passed(evidence: Evidence, review: Review) -> None:
         raise PlanError(f"{len(asked)} {noun}", findings=tuple(map(_as_error, asked)))
 
 
+def restart_facts(evidence: Evidence, review: Review) -> tuple[tuple[str, str], ...]:
+    """What a person has to see before letting this plan begin anew, in order."""
+    return approval(evidence, review.options, [finding for finding in review.findings if finding.asks]).facts
+
+
 def _as_error(finding: Finding) -> PlanError:
     return PlanError(
         f"{finding.problem} ({finding.item}: {finding.title})",

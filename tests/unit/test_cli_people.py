@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from makebudget import PLAN, PaidByNode, usd
+from makebudget import PaidByNode, usd
 from makerun import RunMaker, make_run
 
 from raykit import open as open_root
@@ -25,7 +25,6 @@ from raykit.cli import pausing
 from raykit.cli.main import main
 from raykit.pauses import OVERDUE_S
 from raykit.plan import load_plan, projection
-from raykit.records import RestartApproved
 from raykit.store import layout, people
 from raykit.store.local import LocalStore
 from raykit.store.people import read_acts, read_scope
@@ -465,34 +464,6 @@ def test_an_approval_of_an_account_is_none_of_a_plan(raykit: Raykit, locked: Pai
     assert locked.ledger.refresh()
     assert (locked.ledger.book.figure, locked.ledger.book.approvals) == (usd("500"), {})
     assert "refresh waits for an approval" in raykit("status").out
-
-
-def test_a_restart_is_a_request_of_its_own(raykit: Raykit, locked: PaidByNode, tmp_path: Path) -> None:
-    # covers APPR-14, APPR-21
-    raykit("approve", "plan", "refresh", "900", *BY)
-    assert read_acts(locked.store, "refresh").restarts == (), "no plan approval lets it restart"
-    called = raykit("approve", "restart", "refresh", "--reason", "the objective was wrong", *BY)
-    assert called.code == 0
-    assert (
-        "covers   training refresh from update 0, as planned now; checkpoints that are there stay"
-        in called.out
-    )
-    assert "not      any money" in called.out
-    (restart,) = read_acts(locked.store, "refresh").restarts
-    assert isinstance(restart, RestartApproved)
-    assert restart.projection == projection(locked.plan, ceiling=usd("900"))
-    assert raykit("approve", "restart", "refresh", *WHY, *BY).out.startswith("  approved already")
-
-
-def test_a_restart_of_a_plan_file_that_was_never_launched(raykit: Raykit, tmp_path: Path) -> None:
-    text = PLAN.format(name="fresh", updates=10, rate="1", account="a", ceiling="20")
-    file = tmp_path / "fresh.toml"
-    file.write_text(text, "utf-8")
-    called = raykit("approve", "restart", str(file), *WHY, *BY, "--json")
-    assert called.code == 0
-    plan = load_plan(text.encode(), where="fresh.toml")
-    assert called.json["projection"] == projection(plan, ceiling=usd("20"))
-    assert (called.json["experiment"], called.json["new"]) == ("fresh", True)
 
 
 def test_a_plan_file_that_was_never_launched_gets_its_account_and_its_approval(

@@ -258,7 +258,7 @@ def test_a_person_who_paused_may_go_on() -> None:
 def test_a_defect_is_repaired_first() -> None:
     with pytest.raises(FleetPaused, match="no repair is recorded") as refused:
         require_cleared(found("defect"), repair=None, needs_replan=None)
-    assert refused.value.remedy == 'raykit resume digits --repair "what you changed"'
+    assert refused.value.remedy == 'raykit resume digits --repair "what you changed" --by NAME'
     assert require_cleared(found("defect"), repair="new driver", needs_replan=None) == "repaired: new driver"
 
 
@@ -273,4 +273,4 @@ def test_money_is_moved_first(cause: Cause) -> None:
 def test_wider_scopes_are_named_as_they_are() -> None:
     with pytest.raises(FleetPaused) as refused:
         require_cleared(found("defect", f"contract:{D}"), repair=None, needs_replan=None)
-    assert refused.value.remedy == f'raykit resume contract:{D} --repair "what you changed"'
+    assert refused.value.remedy == f'raykit resume contract:{D} --repair "what you changed" --by NAME'
