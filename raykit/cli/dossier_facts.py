@@ -235,10 +235,21 @@ def _diagnosis(dossier: Dossier) -> Iterator[str]:
         script = " (scripted)" if given.get("scripted") else ""
         saw, following = output.clean(given["saw"]), output.clean(given["next"])
         yield f"{given['test']}: saw {saw}; removed {removed}; next {following}{script}"
+        if given.get("predicts"):
+            yield f"  predicted before: {_predictions(given)}"
     yield f"not removed: {', '.join(found.left) or 'none'}; that shows none of them to be true"
     waiting = [test.test for test in found.tests if not test.runs]
     if waiting:
         yield f"not run: {', '.join(waiting)}"
+
+
+def _predictions(given: Mapping[str, Any]) -> str:
+    """What each hypothesis had predicted of a test, and what it would have led to."""
+    branches = given.get("next_by", {})
+    return "; ".join(
+        output.clean(f"{name}: {text!r}" + (f" -> {branches[name]}" if name in branches else ""))
+        for name, text in given["predicts"].items()
+    )
 
 
 def _concluded(said: Said) -> str:

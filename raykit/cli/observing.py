@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from raykit.plan import Diagnosis
     from raykit.records import Observed
     from raykit.review.diagnosis import Group, Ranked
+    from raykit.review.finding import Finding
     from raykit.store.base import ObjectStore
     from raykit.store.learned import Known, Told
 
@@ -66,7 +67,8 @@ def observe(
         InvalidInput: what was seen, or who says so, is missing; or the words claim a proof.
         NotFoundError: there is no such experiment, test or hypothesis.
         PlanError: the plan file is wrong.
-        ReviewError: the test cannot decide anything as it is written.
+        ReviewError: the test cannot decide anything as it is written, or what was predicted of an observed one has
+            changed.
         CorruptError: what is stored is damaged.
         StoreUnavailableError: the store did not answer.
         UnknownOutcomeError: the reply was lost; say it again.
@@ -147,23 +149,17 @@ def _learn(
     store: ObjectStore, subject: Subject, diagnosis: Diagnosis, reading: partial[Observed]
 ) -> Told[Observed]:
     """Write down what an observation comes to, given all that were made before it."""
+    from raykit.records import Observed
     from raykit.store.learned import learn
 
     return learn(
         store,
         subject.name,
-        lambda known: reading(earlier=_of_tree(diagnosis, known)),
+        lambda known: reading(earlier=[event for event in known if isinstance(event, Observed)]),
         opens=subject.file,
         person=reading.keywords["person"],
         at=time.time(),
     )
-
-
-def _of_tree(diagnosis: Diagnosis, learned: Sequence[object]) -> list[Observed]:
-    """What was observed by the tests that this diagnosis has."""
-    from raykit.records import Observed
-
-    return [event for event in learned if isinstance(event, Observed) and event.test in diagnosis.tests]
 
 
 def _said(told: Told[Observed], tree: _Tree, at: str) -> Iterator[str]:
@@ -191,18 +187,27 @@ class _Tree:
     subject: Subject
     diagnosis: Diagnosis
     observed: tuple[Known[Observed], ...]
+    refused: tuple[Finding, ...]
+    """Why its tests decide nothing as they are written, or what of them is not as it was predicted."""
 
     @classmethod
     def of(cls, store: ObjectStore, subject: Subject, diagnosis: Diagnosis) -> _Tree:
         from raykit.records import Observed
+        from raykit.review.diagnosis import flaws, rewritten
         from raykit.store.learned import Known, read_learned
 
         observed = tuple(
             Known(experiment=each.experiment, at=each.at, event=each.event)
             for each in read_learned(store, subject.name)
-            if isinstance(each.event, Observed) and each.event.test in diagnosis.tests
+            if isinstance(each.event, Observed)
         )
-        return cls(subject=subject, diagnosis=diagnosis, observed=observed)
+        changed = rewritten(diagnosis, [each.event for each in observed])
+        return cls(
+            subject=subject,
+            diagnosis=diagnosis,
+            observed=tuple(each for each in observed if each.event.test in diagnosis.tests),
+            refused=(*flaws(diagnosis, holdouts=subject.holdouts), *changed),
+        )
 
     @property
     def events(self) -> list[Observed]:
@@ -234,7 +239,7 @@ class _Tree:
 
     def record(self) -> dict[str, Any]:
         """The whole tree as JSON values."""
-        from raykit.review.diagnosis import flaws, rank
+        from raykit.review.diagnosis import rank
 
         return {
             "experiment": self.subject.name,
@@ -243,7 +248,7 @@ class _Tree:
             "tests": [self._test_record(each) for each in rank(self.diagnosis)],
             "flaws": [
                 {"item": flaw.item, "field": flaw.field, "problem": flaw.problem, "rule": flaw.rule}
-                for flaw in flaws(self.diagnosis, holdouts=self.subject.holdouts)
+                for flaw in self.refused
             ],
             **self.ends(),
         }
@@ -269,7 +274,7 @@ class _Tree:
 
     def lines(self, at: str) -> Iterator[str]:
         """The whole tree as text: the tests in the order in which they are worth running."""
-        from raykit.review.diagnosis import flaws, rank
+        from raykit.review.diagnosis import rank
 
         known = self.diagnosis.hypotheses
         gone = [name for name in known if name not in self.left]
@@ -283,7 +288,7 @@ class _Tree:
         for number, ranked in enumerate(rank(self.diagnosis), 1):
             yield ""
             yield from self._test_lines(number, ranked)
-        for flaw in flaws(self.diagnosis, holdouts=self.subject.holdouts):
+        for flaw in self.refused:
             yield ""
             yield f"  refused  {flaw.field}: {flaw.problem}"
         yield ""

@@ -44,6 +44,12 @@ class Observed(Record):
     """The inputs that the test exercised."""
     note: Words | None = None
     """How one observation that several hypotheses predict is read."""
+    hypotheses: Mapping[Name, Words] = Field(default_factory=dict)
+    """By name, what each says is the case, as the plan had it then. Empty where an earlier raykit kept none of this."""
+    predicts: Mapping[Name, Words] = Field(default_factory=dict)
+    """By hypothesis, what it had predicted of this test."""
+    next_by: Mapping[Name, Words] = Field(default_factory=dict)
+    """By hypothesis, what was to be done if its prediction came."""
     person: Words
     scripted: bool = False
 

@@ -3,6 +3,7 @@
     flaws      what keeps the tests from deciding anything
     rank       which test comes first
     observe    what an observation removes, and which branch is taken
+    rewritten  what of an observed test is not as it was predicted
     standing, next_test, ended     where the tree stands
 
 An observation can only remove hypotheses, at the inputs that its test covered. Nothing here can say that
@@ -16,9 +17,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
-from raykit.errors import InvalidInput, NotFoundError
+from raykit.errors import InvalidInput, NotFoundError, ReviewError
 from raykit.ids import Digest
 from raykit.plan import Diagnosis, DiagnosticTest
 from raykit.records import Observed
@@ -32,6 +33,8 @@ UNPREDICTED = (
     "explain it"
 )
 """What is done after an observation that is nobody's prediction."""
+
+PREDATES = "what was predicted predates what was seen"
 
 _HOLDOUT = re.compile(r"(?<![a-z])(sealed|report[ _-]?only|hold[ _-]?outs?|final[ _-]test)(?![a-z])", re.I)
 
@@ -211,7 +214,11 @@ def observe(
     Raises:
         NotFoundError: the plan has no such test or hypothesis.
         InvalidInput: several hypotheses predict it and no note says how it is read; or the words claim a proof.
+        ReviewError: what was predicted of a test that was observed before is not in the plan as it was.
     """
+    for change in rewritten(diagnosis, earlier):
+        raise ReviewError(f"{change.title}: {change.problem}", field=change.field, rule=change.rule)
+    earlier = [seen for seen in earlier if seen.test in diagnosis.tests]
     found = _named(diagnosis.tests, test, field="TEST", what="test")
     require_bounded(saw, field="--saw", instead=f'"{_inputs(covers(found))}: ..."')
     note = note or found.note
@@ -244,6 +251,7 @@ def observe(
         next=UNPREDICTED if hypothesis is None else found.branch(hypothesis) or UNPREDICTED,
         covers=covers(found),
         note=note,
+        **_as_predicted(diagnosis, found),
         person=person,
         scripted=scripted,
     )
@@ -276,6 +284,71 @@ def outcome(seen: Observed) -> str:
     removed = f"hypotheses removed: {', '.join(seen.removed)}" if seen.removed else "no hypothesis removed"
     waiting = f"; failed, and kept until more of it: {', '.join(seen.failed)}" if seen.failed else ""
     return f"{removed} (at {_inputs(seen.covers)}){waiting}"
+
+
+# --- what was predicted -------------------------------------------------------------------------------------
+
+
+class _Predicted(TypedDict):
+    """What a plan says of a test before it is run, by hypothesis."""
+
+    hypotheses: Mapping[str, str]
+    predicts: Mapping[str, str]
+    next_by: Mapping[str, str]
+
+
+def _as_predicted(diagnosis: Diagnosis, test: DiagnosticTest) -> _Predicted:
+    known = diagnosis.hypotheses
+    predicts = {name: text for name in known if (text := test.prediction(name)) is not None}
+    next_by = {name: text for name in known if (text := test.branch(name)) is not None}
+    says = {name: known[name].says for name in known}
+    return {"hypotheses": says, "predicts": predicts, "next_by": next_by}
+
+
+def rewritten(diagnosis: Diagnosis, observed: Sequence[Observed]) -> Iterator[Finding]:
+    """Where the plan now has something else than what was predicted when a test was first observed.
+
+    Tests and hypotheses that came later are free; what was seen judges none of them.
+    """
+    first: dict[str, Observed] = {}
+    meant: dict[str, str] = {}
+    for seen in observed:
+        meant = {**seen.hypotheses, **meant}
+        if seen.predicts:
+            first.setdefault(seen.test, seen)
+    yield from _differing("diagnosis.hypotheses", meant, {k: h.says for k, h in diagnosis.hypotheses.items()})
+    for name, seen in first.items():
+        at = f"diagnosis.tests.{name}"
+        if name not in diagnosis.tests:
+            yield _predates(at, f"was observed by {seen.person}, and is not in the plan any more", "the test")
+            continue
+        now = _as_predicted(diagnosis, diagnosis.tests[name])
+        yield from _differing(f"{at}.predicts", _of(diagnosis, seen.predicts), now["predicts"])
+        yield from _differing(f"{at}.next", _of(diagnosis, seen.next_by), now["next_by"])
+
+
+def _of(diagnosis: Diagnosis, by_hypothesis: Mapping[str, str]) -> dict[str, str]:
+    """Without those of hypotheses that are gone: that is said once, of the hypothesis."""
+    return {name: text for name, text in by_hypothesis.items() if name in diagnosis.hypotheses}
+
+
+def _differing(at: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Finding]:
+    for name, text in was.items():
+        if name not in now:
+            yield _predates(f"{at}.{name}", "was left out after its test was observed", repr(text))
+        elif _plain(now[name]) != _plain(text):
+            changed = f"changed from {text!r} to {now[name]!r} after its test was observed"
+            yield _predates(f"{at}.{name}", changed, repr(text))
+
+
+def _predates(field: str, problem: str, was: str) -> Finding:
+    return Finding(
+        item="PLAN-73",
+        title=PREDATES,
+        field=field,
+        problem=problem,
+        rule=f"{was}, as it was; another idea is a hypothesis or a test of its own, beside it",
+    )
 
 
 # --- where it stands ----------------------------------------------------------------------------------------

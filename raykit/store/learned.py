@@ -103,8 +103,10 @@ def _subject(event: Learned) -> tuple[str, ...]:
 
 
 def _said(event: Learned) -> dict[str, object]:
-    """What an event says, whoever says it. What follows from earlier ones is not said by anybody."""
-    return event.model_dump(exclude={"person", "scripted", "removed", "failed"})
+    """What an event says, whoever says it. What follows from earlier ones, or is the plan's, is not said by anybody."""
+    return event.model_dump(
+        exclude={"person", "scripted", "removed", "failed", "hypotheses", "predicts", "next_by"}
+    )
 
 
 # --- reading it ---------------------------------------------------------------------------------------------

@@ -237,6 +237,34 @@ def test_to_say_it_twice_writes_it_once(raykit: Raykit, tmp_path: Path) -> None:
     assert other.json["left"] == ["capacity"], "and what was removed before stays removed"
 
 
+# covers PLAN-73
+def test_predictions_are_not_rewritten_once_something_was_seen(raykit: Raykit, tmp_path: Path) -> None:
+    plan = plan_path(tmp_path)
+    raykit("observe", plan, "fixture", "--as", "rate", "--saw", "the reference's error", *BY)
+    (kept,) = events(tmp_path, "padded")
+    assert kept.predicts == {
+        "mask": "scales with the padding",
+        "rate": "is the reference's",
+        "capacity": "is the reference's",
+    }
+    assert kept.next_by["capacity"] == "vary the rate"
+    assert kept.hypotheses["mask"] == "The mask's denominator is wrong."
+
+    swapped = DIAGNOSIS.replace(
+        '{ mask = "scales with the padding", otherwise = "is the reference\'s" }',
+        '{ mask = "is the reference\'s", otherwise = "scales with the padding" }',
+    )
+    assert swapped != DIAGNOSIS
+    plan = plan_path(tmp_path, more=swapped)
+    before = raw(tmp_path)
+    refused = raykit("observe", plan, "useless", "--other", "--saw", "a slow fall", *BY)
+    assert refused.code == 3
+    assert "what was predicted predates what was seen" in refused.err
+    assert "refused  diagnosis.tests.fixture.predicts.mask: changed from" in raykit("observe", plan).out
+    assert raw(tmp_path) == before
+    assert raykit("observe", plan_path(tmp_path), "useless", "--other", "--saw", "a slow fall", *BY).code == 0
+
+
 # covers PLAN-56, GOLD-10
 def test_what_nobody_predicted_asks_for_thought_and_a_claim_is_refused(
     raykit: Raykit, tmp_path: Path

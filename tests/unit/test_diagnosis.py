@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from makebudget import PLAN
+from makereview import refresh
 from money import ADA, Account, amount, line, planned
 from pydantic import ValidationError
 
 from raykit.budget import acts
 from raykit.budget.admit import Standing
-from raykit.errors import GateError, InvalidInput, NotFoundError, PlanError, ReplanError
+from raykit.errors import GateError, InvalidInput, NotFoundError, PlanError, ReplanError, ReviewError
 from raykit.ids import sha256
 from raykit.plan import Diagnosis, load_plan
 from raykit.records import Observed
+from raykit.review import review
 from raykit.review.claims import confirmed, overclaimed, require_source
-from raykit.review.diagnosis import UNPREDICTED, ended, flaws, next_test, observe, outcome, rank, standing
+from raykit.review.diagnosis import (
+    UNPREDICTED,
+    ended,
+    flaws,
+    next_test,
+    observe,
+    outcome,
+    rank,
+    rewritten,
+    standing,
+)
 
 DIGEST = sha256(b"plan")
 
@@ -341,6 +354,80 @@ def test_a_hypothesis_is_dropped_after_as_many_failures_as_it_said() -> None:
     assert again is not None, "one more failure of the same test drops it"
     assert again.name == "first"
     assert next_test(alone, [one, seen(alone, "first", "reduction", [one], saw="again")]) is None
+
+
+SWAPPED = {
+    "mask": PADDED["fixture"]["predicts"]["otherwise"],
+    "otherwise": PADDED["fixture"]["predicts"]["mask"],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"predicts": SWAPPED}, "diagnosis.tests.fixture.predicts.mask"),
+        ({"next": {"mask": "vary the rate", "otherwise": "go on"}}, "diagnosis.tests.fixture.next.mask"),
+        (None, "diagnosis.tests.fixture"),
+    ],
+)
+def test_what_was_predicted_predates_what_was_seen(change: Mapping[str, Any] | None, field: str) -> None:
+    """covers PLAN-73: an observed test is neither reworded nor taken out, and nothing more is observed until then"""
+    first = seen(padded(), "fixture", "rate")
+    assert first.predicts["row"] == "the reference's error", "what stands for all others is kept by name"
+    assert first.next_by["mask"] == "repair the objective before any full run"
+    if change is None:
+        now = diagnosis(
+            dict.fromkeys(padded().hypotheses, ""), {k: v for k, v in PADDED.items() if k != "fixture"}
+        )
+    else:
+        now = padded(fixture={**PADDED["fixture"], **change})
+    found = next(rewritten(now, [first]))
+    assert (found.item, found.field) == ("PLAN-73", field)
+    with pytest.raises(ReviewError, match="what was predicted predates what was seen"):
+        seen(now, "batch", "row", [first])
+
+
+# covers PLAN-73
+def test_a_hypothesis_means_what_it_meant_and_others_may_come() -> None:
+    first = seen(padded(), "fixture", "rate")
+    given = padded().model_dump(mode="json")
+    reworded = {**given["hypotheses"], "rate": {"says": "mask is at fault"}}
+    (found,) = rewritten(Diagnosis.model_validate({**given, "hypotheses": reworded}), [first])
+    assert found.field == "diagnosis.hypotheses.rate"
+    without = {name: h for name, h in given["hypotheses"].items() if name != "row"}
+    left_out = rewritten(Diagnosis.model_validate({**given, "hypotheses": without}), [first])
+    assert [each.field for each in left_out] == ["diagnosis.hypotheses.row"]
+
+    more = {**given["hypotheses"], "order": {"says": "the rows come in another order"}}
+    tests = {**given["tests"], "sorted": {**given["tests"]["small"], "does": "the same rows in one order"}}
+    more_of_it = Diagnosis.model_validate({"hypotheses": more, "tests": tests})
+    assert list(rewritten(more_of_it, [first])) == [], "new ones may come"
+    blank = given["tests"]["fixture"] | {
+        "predicts": {"mask": "The error  scales with the padding", "otherwise": "the reference's error"}
+    }
+    assert list(rewritten(padded(fixture=blank), [first])) == [], "case and blanks say nothing"
+
+
+# covers PLAN-73
+def test_an_observation_that_kept_no_predictions_is_held_against_none() -> None:
+    old = seen(padded(), "fixture", "rate").model_copy(
+        update={"predicts": {}, "next_by": {}, "hypotheses": {}}
+    )
+    swapped = padded(fixture={**PADDED["fixture"], "predicts": SWAPPED})
+    assert list(rewritten(swapped, [old])) == []
+    assert seen(swapped, "batch", "row", [old]).removed == ("mask", "rate", "capacity")
+
+
+# covers PLAN-73
+def test_the_review_of_a_plan_says_it_too() -> None:
+    first = seen(padded(), "fixture", "rate")
+    plan = refresh().plan.model_copy(
+        update={"diagnosis": padded(fixture={**PADDED["fixture"], "predicts": SWAPPED})}
+    )
+    before = {finding.field for finding in review(replace(refresh(), plan=plan)).findings}
+    found = review(replace(refresh(), plan=plan, observed=(first,))).findings
+    new = {(finding.item, finding.field) for finding in found if finding.field not in before}
+    assert new == {("PLAN-73", f"diagnosis.tests.fixture.predicts.{name}") for name in padded().hypotheses}
 
 
 # covers PLAN-56

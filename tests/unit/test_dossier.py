@@ -853,6 +853,25 @@ def test_an_observation_stays_when_its_diagnosis_left_the_plan() -> None:
     assert open_at(frozen()).diagnosed is None
 
 
+def test_what_was_predicted_stays_with_what_was_seen_though_no_plan_has_it() -> None:
+    """covers PLAN-73: a later reader can tell that the prediction was there first"""
+    maker = frozen()
+    maker.people(
+        observed(
+            hypotheses={"mask": "a wrong mask", "rate": "too high a rate", "row": "one bad row"},
+            predicts={"mask": "finite", "rate": "finite", "row": "not finite"},
+            next_by={"mask": "halve it", "rate": "halve it", "row": "find it"},
+        )
+    )
+    found = open_at(maker).diagnosed
+    assert found is not None
+    assert found.hypotheses["row"] == "one bad row"
+    assert found.left == ("mask", "rate"), "also those that no observation has supported"
+    assert "predicted before: mask: 'finite' -> halve it; rate: 'finite' -> halve it; row: 'not finite'" in (
+        text_of(open_at(maker))
+    )
+
+
 def concluded(**more: Any) -> Concluded:
     given: dict[str, Any] = {
         "outcome": "equivalent",

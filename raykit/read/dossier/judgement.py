@@ -69,7 +69,7 @@ class Diagnosed:
     """The small tree of a diagnostic plan: what is left of it, and the branches that were taken."""
 
     hypotheses: Mapping[str, str]
-    """By name: what it says."""
+    """By name: what it says, in the plan or, where none is locked, as it was kept with what was observed."""
     removed: Mapping[str, str]
     """By hypothesis: the test that removed it."""
     left: tuple[str, ...]
@@ -191,7 +191,9 @@ def diagnosed_of(entries: Iterable[ExperimentEntry], lock: Lock | None) -> Diagn
         return None
     observed = [said.event for said in branches if isinstance(said.event, Observed)]
     removed = {name: event.test for event in reversed(observed) for name in event.removed}
-    hypotheses = {name: _text(given, "says") for name, given in _tables(planned, "hypotheses")}
+    hypotheses = {name: text for event in reversed(observed) for name, text in event.hypotheses.items()}
+    if planned:
+        hypotheses = {name: _text(given, "says") for name, given in _tables(planned, "hypotheses")}
     named = (*hypotheses, *(name for event in observed for name in event.supports))
     return Diagnosed(
         hypotheses=hypotheses,
