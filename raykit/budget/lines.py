@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from raykit.budget.amounts import HOUR_MS, affordable_ms, as_input, plain, shown, time_cost
 from raykit.budget.book import IDLE, Allocation
-from raykit.budget.worst import Sizing, attempt_terms, wall_used_ms, worst_case
+from raykit.budget.worst import Sizing, attempt_terms, wall_used_ms, worst_case, worst_of_rows
 from raykit.errors import BudgetError, InvalidInput, ReplanError
 from raykit.records import Line, Terms, Unit
 
@@ -34,7 +34,9 @@ def plan_lines(
     work: Sequence[Line] = (),
     unit: Unit = "usd",
 ) -> tuple[Line, ...]:
-    """The lines of a plan with one training run and the `work` around it; they sum to the ceiling exactly.
+    """The lines of a plan with its training and the `work` around it; they sum to the ceiling exactly.
+
+    Of a search, every row of its table is trained, and one of them is kept for confirmation.
 
     Raises:
         BudgetError: the run, the work around it, its confirmation and what is fixed do not fit under the ceiling.
@@ -45,28 +47,31 @@ def plan_lines(
     ]
     if scratch:
         lines.append(Line(line=SCRATCH, purpose="scratch", planned=scratch))
-    run = worst_case(train)
+    run, again = worst_of_rows(train), worst_case(train)
     around = sum(line.planned for line in lines)
-    rest = ceiling - around - 2 * run
+    rest = ceiling - around - run - again
     if rest < 0:
+        of = "the run" if train.rows == 1 else f"its {train.rows} rows"
         raise BudgetError(
             f"this plan may cost {shown(ceiling - rest, unit)}, and its ceiling is {shown(ceiling, unit)}: "
-            f"{shown(run, unit)} for the run, {shown(around, unit)} for what is around it "
+            f"{shown(run, unit)} for {of}, {shown(around, unit)} for what is around it "
             f"({', '.join(f'{line.line} {shown(line.planned, unit)}' for line in lines) or 'nothing'}), and no room "
-            f"for the confirmation run, {shown(run, unit)}"
+            f"for the confirmation run, {shown(again, unit)}"
             if ceiling - around >= run
             else f"this plan may cost {shown(run + around, unit)} before anything is kept to confirm it, and its "
             f"ceiling is {shown(ceiling, unit)}",
             field="budget",
             value=shown(ceiling, unit),
             rule=f"the lines sum to the ceiling, with one run kept for confirmation: at least "
-            f"{shown(around + 2 * run, unit)}",
-            remedy="raise the ceiling, or shorten the run (run.wall_h, run.updates, run.attempts)",
+            f"{shown(around + run + again, unit)}",
+            remedy="raise the ceiling, or shorten the run (run.wall_h, run.updates, run.attempts)"
+            if train.rows == 1
+            else "raise the ceiling, or search less (search.trials, search.repeats, run.wall_h, run.attempts)",
         )
     return (
         Line(line=TRAIN, purpose="target", planned=run),
         *lines,
-        Line(line=CONFIRMATION, purpose="confirmation", planned=run),
+        Line(line=CONFIRMATION, purpose="confirmation", planned=again),
         Line(line=RECOVERY, purpose="recovery", planned=rest),
     )
 
@@ -77,7 +82,7 @@ def guessed_wall_ms(*, ceiling: int, train: Sizing, set_aside: int) -> int:
     Raises:
         BudgetError: the ceiling does not even pay for set-up and drain.
     """
-    for_work = (ceiling - set_aside) * (1000 - KEPT_PERMILLE) // 2000
+    for_work = _a_share(ceiling - set_aside, train)
     time_ms = affordable_ms(
         for_work - train.fixed, train.accelerators, train.rate, margin_permille=train.margin_permille
     )
@@ -85,6 +90,11 @@ def guessed_wall_ms(*, ceiling: int, train: Sizing, set_aside: int) -> int:
         return FOREVER_MS
     _require_work(time_ms, train, for_work)
     return time_ms
+
+
+def _a_share(money: int, train: Sizing) -> int:
+    """What one run may take of money that has to pay for all rows and a confirmation."""
+    return money * (1000 - KEPT_PERMILLE) // (1000 * (train.rows + 1))
 
 
 def next_attempt(allocation: Allocation, train: Sizing) -> Terms:
@@ -122,7 +132,8 @@ def _require_worth(allocation: Allocation, train: Sizing, run: int, ceiling: int
     )
     if run > least or train.rate == 0:
         return
-    name, wanted = allocation.experiment, ceiling + 2 * (least - run) * 2000 // (1000 - KEPT_PERMILLE)
+    shares = 1000 * (train.rows + 1)
+    name, wanted = allocation.experiment, ceiling + 2 * (least - run) * shares // (1000 - KEPT_PERMILLE)
     raise ReplanError(
         f"a ceiling of {shown(ceiling)} leaves {shown(run)} for the rest of {name}, "
         f"and set-up and drain alone may cost {shown(least)}",
@@ -171,8 +182,9 @@ def resized(line: Line, planned: int) -> Line:
 
 
 def expected_cost(train: Sizing, expected_ms: int) -> int:
-    """What the run is expected to cost without any reserve: one set-up and the work itself."""
-    return time_cost(train.setup_ms + expected_ms, train.accelerators, train.rate) + train.fixed
+    """What the rows are expected to cost without any reserve: of each, one set-up and the work itself."""
+    each = time_cost(train.setup_ms + expected_ms, train.accelerators, train.rate) + train.fixed
+    return train.rows * each
 
 
 def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit = "usd") -> list[Line]:
@@ -195,11 +207,13 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
         if name not in (TRAIN, CONFIRMATION, RECOVERY)
     }
     recovered = allocation.used(RECOVERY) + allocation.spent.get(IDLE, 0)
-    run, again = worst_case(left), worst_case(train)
+    again = worst_case(train)
+    run = worst_case(left) + (train.rows - 1) * again
     if train.open_ended:
         free = ceiling - sum(kept.values()) - used - recovered
-        run = again = max(0, free) * (1000 - KEPT_PERMILLE) // 2000
-        _require_worth(allocation, train, run, ceiling)
+        again = _a_share(max(0, free), train)
+        run = train.rows * again
+        _require_worth(allocation, train, again, ceiling)
     wanted = {TRAIN: used + run, CONFIRMATION: again}
     needed = sum(wanted.values()) + sum(kept.values()) + recovered
     if needed > ceiling:

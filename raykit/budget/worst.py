@@ -44,6 +44,8 @@ class Sizing:
     """The plan caps its wall time. Without a cap of its own, a run may use what its line has, and is paused there."""
     uncertain: bool = False
     """The times are guesses: no run of this contract has been measured."""
+    rows: int = 1
+    """How many such runs the plan's table has: of a search, one for each row."""
 
     @property
     def overhead_ms(self) -> int:
@@ -64,8 +66,13 @@ def worst_ms(sizing: Sizing) -> int:
     return walls * sizing.wall_ms + sizing.attempts * sizing.overhead_ms
 
 
+def worst_of_rows(sizing: Sizing) -> Micros:
+    """What all rows cost at most, each with all of its attempts."""
+    return sizing.rows * worst_case(sizing)
+
+
 def worst_case(sizing: Sizing) -> Micros:
-    """What the run costs at most, over all attempts."""
+    """What one run costs at most, over all attempts."""
     held = time_cost(
         worst_ms(sizing), sizing.accelerators, sizing.rate, margin_permille=sizing.margin_permille
     )

@@ -29,6 +29,7 @@ from raykit.read.sizing import (
     sized,
     sizing_of,
     unit_of,
+    waves_of,
     work_around,
 )
 from raykit.reconcile import RunState
@@ -269,7 +270,7 @@ def _planned(site: Site, lock: Lock, book: Book) -> list[Planned]:
         rates={"train": sizing.rate, **{each.line: each.rate for each in around}},
         margin_permille=sizing.margin_permille,
         expected=expected + sum(each.expected for each in around),
-        expected_ms=0 if wall_ms is None else wall_ms,
+        expected_ms=0 if wall_ms is None else waves_of(plan) * wall_ms,
         uncertain=sizing.uncertain or any(each.uncertain for each in around),
     )
     made = money.plan(book, planned)

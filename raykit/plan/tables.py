@@ -358,3 +358,13 @@ class Search(Table):
     mode: Mode = Field(description="min | max")
     transfer: Text | None = Field(None, description="what carries the result over to the target size")
     space: Mapping[str, Range] = Field(description="the searched parameters, at least one", min_length=1)
+
+    @property
+    def rows(self) -> int:
+        """The rows of its table: every trial, and every repeat of the best."""
+        return self.trials + (0 if self.repeats is None else self.repeats.top * len(self.repeats.seeds))
+
+    @property
+    def waves(self) -> int:
+        """How often the pool is filled with rows, one wave after the other."""
+        return -(-self.rows // self.concurrent)

@@ -37,6 +37,7 @@ from raykit.store.people import read_acts
 GUESSED_SETUP_MS = 60_000
 GUESSED_WINDOW_MS = 60_000
 GUESSED_DRAIN_MS = 30_000
+GUESSED_SAVE_MS = 30_000
 LEAST_SETUP_MS = 10_000
 """What any start takes: where only the money bounds a run, nothing more is asked of it."""
 LEAST_DRAIN_MS = 8_000
@@ -76,6 +77,13 @@ class Known:
         if "update" in self.told:
             return self.told["update"].time_ms / self.told["update"].units
         return None if self.run is None else self.run.update_ms
+
+    @property
+    def save_ms(self) -> int | None:
+        """How long a save takes."""
+        if "save" in self.told:
+            return self.told["save"].time_ms // self.told["save"].units
+        return None if self.run is None else self.run.save_ms
 
     @property
     def nothing(self) -> bool:
@@ -126,14 +134,16 @@ def sized(plan: Plan, known: Known, book: Book | None, *, ceiling: int | None = 
     Raises:
         BudgetError: the ceiling does not even pay for set-up and drain.
     """
-    run_plan, found = plan.run, known.run
+    run_plan, found, update_ms, save_ms = plan.run, known.run, known.update_ms, known.save_ms
     setup_ms, window_ms, drain_ms = GUESSED_SETUP_MS, GUESSED_WINDOW_MS, GUESSED_DRAIN_MS
     if found is None and run_plan.wall_h is None:
         setup_ms, drain_ms = LEAST_SETUP_MS, LEAST_DRAIN_MS
     if found is not None:
         setup_ms = found.setup_ms * (100 + HEADROOM_PERCENT) // 100
-        window_ms = int(run_plan.checkpoint_every * found.update_ms) + found.save_ms
-        drain_ms = LEAST_DRAIN_MS + 2 * found.save_ms + int(2 * found.update_ms)
+    if update_ms is not None:
+        each_ms = GUESSED_SAVE_MS if save_ms is None else save_ms
+        window_ms = int(run_plan.checkpoint_every * update_ms) + each_ms
+        drain_ms = LEAST_DRAIN_MS + 2 * each_ms + int(2 * update_ms)
     setup_ms = known.told["setup"].time_ms if "setup" in known.told else setup_ms
     drain_ms = known.told["drain"].time_ms if "drain" in known.told else drain_ms
     if run_plan.loss_window_min is not None:
@@ -154,6 +164,7 @@ def sized(plan: Plan, known: Known, book: Book | None, *, ceiling: int | None = 
         drain_ms=drain_ms,
         capped=run_plan.wall_h is not None,
         uncertain=known.nothing,
+        rows=1 if plan.search is None else plan.search.rows,
     )
     return replace(sizing, wall_ms=_wall_ms(plan, sizing, known, book, ceiling))
 
@@ -164,7 +175,7 @@ def base_experiment(base: LockedBase | None) -> str | None:
 
 
 def expected_wall_ms(plan: Plan, known: Known) -> int | None:
-    """How long the updates of the whole run are expected to take; None if nothing is known."""
+    """How long the updates of the whole run, or of one row, are expected to take; None if nothing is known."""
     return None if known.update_ms is None else int(plan.run.updates * known.update_ms)
 
 
@@ -187,8 +198,9 @@ def _beside(plan: Plan, train: Sizing, book: Book | None, money: int) -> int:
     if plan.qc is None or "qc" not in plan.pools:
         return 0
     per_hour, _ = rate_of(plan, book, "qc")
-    beside, gang = per_hour * accelerators_of(plan, "qc"), train.rate * train.accelerators
-    return max(0, money) * beside // (2 * gang + beside)
+    beside = waves_of(plan) * per_hour * accelerators_of(plan, "qc")
+    gangs = (train.rows + 1) * train.rate * train.accelerators
+    return max(0, money) * beside // (gangs + beside)
 
 
 # --- the work around the run --------------------------------------------------------------------------------
@@ -248,7 +260,7 @@ def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> t
         add("gates", told["gates"].pool, "overhead", told["gates"].time_ms, uncertain=False)
     if plan.qc is not None and "qc" in plan.pools:
         measured = told.get("qc")
-        held_ms = worst_ms(train) if measured is None else measured.time_ms
+        held_ms = waves_of(plan) * worst_ms(train) if measured is None else measured.time_ms
         add("qc", "qc", "overhead", held_ms, uncertain=measured is None)
     sets = [target for target in plan.generate.values() if target.wall_h is not None]
     if plan.generate and "generate" in plan.pools:
@@ -314,11 +326,20 @@ def set_aside(plan: Plan) -> int:
 
 
 def accelerators_of(plan: Plan, pool: str = "train") -> int:
-    """How many accelerators a pool holds; on this machine's own CPUs, each rank counts as one."""
+    """How many accelerators a pool holds; on this machine's own CPUs, each rank counts as one.
+
+    The rows of a search share the training pool: these are the accelerators of one of them.
+    """
     found = _pool(plan, pool)
     if found is not None and found.gpus > 0:
-        return found.gpus
+        shared = 1 if pool != "train" or plan.search is None else plan.search.concurrent
+        return max(1, found.gpus // shared)
     return plan.run.workers if pool == "train" else 1
+
+
+def waves_of(plan: Plan) -> int:
+    """How often the training pool is filled: once, and in a search once for so many rows as fit at once."""
+    return 1 if plan.search is None else plan.search.waves
 
 
 def rate_of(plan: Plan, book: Book | None, pool: str = "train") -> tuple[int, str]:

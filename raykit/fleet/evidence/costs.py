@@ -9,7 +9,7 @@ from raykit.budget.admit import bound
 from raykit.budget.amounts import shown, time_cost
 from raykit.budget.book import Book
 from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH, expected_cost
-from raykit.budget.worst import Sizing, worst_case
+from raykit.budget.worst import Sizing, worst_of_rows
 from raykit.errors import BudgetError
 from raykit.fleet.site import Site
 from raykit.fleet.spending import account_now, draft_of
@@ -22,6 +22,7 @@ from raykit.read.sizing import (
     rate_of,
     sized,
     unit_of,
+    waves_of,
     work_around,
 )
 from raykit.records import Line
@@ -64,9 +65,9 @@ def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | 
         unit=unit,
         ceiling=ceiling_of(plan) if book is None else book.allocations[site.name].ceiling,
         lines=tuple(planned),
-        worst=worst if refusal is None else worst_case(train) + sum(each.worst for each in around),
+        worst=worst if refusal is None else worst_of_rows(train) + sum(each.worst for each in around),
         expected=expected_cost(train, work_ms) + sum(each.expected for each in around),
-        expected_ms=0 if wall_ms is None else wall_ms,
+        expected_ms=0 if wall_ms is None else waves_of(plan) * wall_ms,
         uncertain=train.uncertain or any(each.uncertain for each in around),
         charged=account.charged + account.idle_cost(time.time()),
         account=site.name if account.opened is None else account.opened.account,
@@ -130,11 +131,12 @@ def _cost_of(plan: Plan, known: Known, updates: int) -> OptionCost:
     if known.update_ms is None:
         return OptionCost(updates=updates, time_ms=None, accelerator_ms=None, cost=None if rate else 0)
     time_ms, gang = int(updates * known.update_ms), accelerators_of(plan)
+    rows = 1 if plan.search is None else plan.search.rows
     return OptionCost(
         updates=updates,
-        time_ms=time_ms,
-        accelerator_ms=time_ms * gang,
-        cost=time_cost(time_ms, gang, rate),
+        time_ms=waves_of(plan) * time_ms,
+        accelerator_ms=rows * time_ms * gang,
+        cost=rows * time_cost(time_ms, gang, rate),
     )
 
 
