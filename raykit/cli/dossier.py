@@ -30,14 +30,14 @@ def dossier_lines(dossier: Dossier) -> Iterator[str]:
     yield from _facts(came_to(dossier))
     yield ""
     yield "not known here, which does not show that it is nowhere"
-    yield from (f"  {what}" for what in dossier.unknown)
+    yield from (f"  {output.clean(what)}" for what in dossier.unknown)
 
 
 def _facts(pairs: Facts) -> Iterator[str]:
     """One line for each thing that is said; a name that comes again is not repeated."""
     before = ""
     for name, text in pairs:
-        yield f"  {'' if name == before else name:<11}  {text}".rstrip()
+        yield f"  {'' if name == before else name:<11}  {output.clean(text)}".rstrip()
         before = name
 
 

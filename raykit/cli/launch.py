@@ -78,6 +78,7 @@ def launch(
     """
     from raykit.fleet.site import site_of
 
+    repair = _changed(repair)
     with at_plan(plan):
         site = site_of(plan, root)
         if repair is not None:
@@ -128,6 +129,8 @@ def resume(
         ApprovalError: an amendment without a person or a reason.
         RaykitError: whatever refuses the launch, or ended it.
     """
+    repair = _changed(repair)
+    by = None if by is None else person_of(by)
     if _is_wide(target):
         _resume_scope(target, repair, by, root, json=json)
         return
@@ -147,7 +150,8 @@ def resume(
                     field="--by, --reason",
                     remedy=f'raykit resume {target} --as {as_} --by NAME --reason "..."',
                 )
-            for difference in amend(site, allows=as_, reason=reason, person=by):
+            why = words(reason, field="--reason", what="an amendment needs a reason")
+            for difference in amend(site, allows=as_, reason=why, person=by):
                 typer.echo(
                     f"  allowed by {by}: {difference.what}: {difference.was} -> {difference.now}", err=True
                 )
@@ -172,6 +176,11 @@ def _approving(amount: str | None, by: str | None, scripted: bool) -> Approving 
     return Approving(
         amount=amount_of(amount, "--approve"), person=person_of(by), scripted=is_scripted(scripted)
     )
+
+
+def _changed(repair: str | None) -> str | None:
+    """What was repaired, in words that can be kept."""
+    return None if repair is None else words(repair, field="--repair", what="what was changed?")
 
 
 def _repair(site: Site, what: str, person: str) -> None:
@@ -213,7 +222,7 @@ def _end_pause(site: Site, what: str, by: str | None) -> None:
     if found is not None:
         cleared = require_cleared(found, repair=what, needs_replan=None)
         resume(site.store, found.pause.scope, cleared=cleared, person=person_of(by), at=time.time())
-        typer.echo(f"  the pause is over ({found.words}): {cleared}", err=True)
+        typer.echo(output.clean(f"  the pause is over ({found.words}): {cleared}"), err=True)
 
 
 def _clear(site: Site, repair: str | None, by: str | None, approved: Approving | None) -> None:
@@ -239,7 +248,7 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
     short = None if refusal is None else refusal.message
     cleared = require_cleared(found, repair=repair, needs_replan=short)
     resume(site.store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
-    typer.echo(f"  the pause is over ({found.words}): {cleared}", err=True)
+    typer.echo(output.clean(f"  the pause is over ({found.words}): {cleared}"), err=True)
 
 
 def _would_refuse(site: Site, acts: Acts, approved: Approving | None) -> RaykitError | None:
@@ -280,7 +289,7 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
     typer.echo(
         f"{scope} is not paused; nothing was written."
         if found is None
-        else f"{scope} goes on ({found.words})."
+        else output.clean(f"{scope} goes on ({found.words}).")
     )
     for name in waiting:
         typer.echo(f"  continue raykit resume {name}{at_root(root)}")

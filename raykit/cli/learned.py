@@ -168,13 +168,18 @@ def _time_ms(time_s: float | None) -> int:
 
 def _term(text: str) -> tuple[str, int]:
     name, _, number = text.partition("=")
-    if not 0 < len(name.strip()) <= 200 or not re.fullmatch("[0-9]{1,18}", number, re.ASCII):
+    name = name.strip()
+    if (
+        not 0 < len(name) <= 200
+        or not name.isprintable()
+        or not re.fullmatch("[0-9]{1,18}", number, re.ASCII)
+    ):
         raise InvalidInput(
             f"{text[:80]!r} is no term of a memory",
             field="--memory",
             rule="TERM=BYTES, such as model=4400000000",
         )
-    return name.strip(), int(number)
+    return name, int(number)
 
 
 def _source(how: str | None) -> str:

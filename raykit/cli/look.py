@@ -97,6 +97,10 @@ def wants(view: RunView, now: float, at: str = "") -> Iterator[str]:
 
     `at` is what a command needs to find the store.
     """
+    yield from map(output.clean, _wants(view, now, at))
+
+
+def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
     name, why = short_name(view), f": {view.detail}" if view.detail else ""
     when = ago(view.heard_at, now)
     paused = view.fleet.pause
@@ -229,7 +233,8 @@ def run_lines(
         yield output.table(headers, [_pause_row(past) for past in view.fleet.pauses])
     if view.money is not None:
         yield ""
-        yield from show_money.budget_lines(view.money, updates=(view.update, view.updates), waiting=False)
+        money = show_money.budget_lines(view.money, updates=(view.update, view.updates), waiting=False)
+        yield from map(output.clean, money)
     for n, line in enumerate(wants(view, now, at)):
         yield from ("", line) if n == 0 else (line,)
 

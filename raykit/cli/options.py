@@ -85,7 +85,7 @@ def person_of(by: str | None, *, needed: bool = True) -> str:
     """The person who acts; where none is `needed`, `somebody`.
 
     Raises:
-        InvalidInput: nobody was named.
+        InvalidInput: nobody was named, or a name that cannot be shown as it is.
     """
     if by is None and not needed:
         return UNNAMED
@@ -96,10 +96,17 @@ def words(text: str | None, *, field: str, what: str, remedy: str | None = None)
     """What a person wrote, if it is worth keeping.
 
     Raises:
-        InvalidInput: nothing, or too much.
+        InvalidInput: nothing, too much, or what a terminal would obey instead of showing it.
     """
     if text is None or not text.strip():
         raise InvalidInput(what, field=field, rule="a few words", remedy=remedy or f'{field} "..."')
+    if not text.strip().isprintable():
+        raise InvalidInput(
+            f"{field} holds control characters",
+            field=field,
+            value=text,
+            rule="one line of text that can be shown as it is: it is kept for ever, and read in terminals",
+        )
     if len(text) > MAX_WORDS:
         raise InvalidInput(
             f"{field} is {len(text):,} characters long", field=field, rule=f"at most {MAX_WORDS:,}"

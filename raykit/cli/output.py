@@ -134,7 +134,7 @@ def console(stream: TextIO | None = None) -> Console:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> str:
     """Columns of text, never cut or wrapped; those whose header is in `right` are aligned to the right."""
-    lines = [headers, *rows]
+    lines = [headers, *([clean(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
 
     def cell(i: int, text: str) -> str:
@@ -162,8 +162,11 @@ def fitting(
             return text
     lines = []
     for row in rows:
-        cells = [row[headers.index(name)] for name in kept[1:]]
-        lines += [row[0], *wrapped("  ".join(cell for cell in cells if cell not in ("", "-")), columns)]
+        cells = [clean(row[headers.index(name)]) for name in kept[1:]]
+        lines += [
+            clean(row[0]),
+            *wrapped("  ".join(cell for cell in cells if cell not in ("", "-")), columns),
+        ]
     return "\n".join(lines)
 
 
@@ -184,7 +187,7 @@ def wrapped(text: str, columns: int | None, *, indent: str = "  ", hang: int = 0
 def print_lines(lines: Iterable[str]) -> None:
     """Lines as they come, those that are too long for the terminal wrapped under their own beginning."""
     columns = width()
-    for line in lines:
+    for line in map(clean, lines):
         text = line.lstrip(" ")
         indent = line[: len(line) - len(text)]
         label = re.match(r"\S+ {2,}", text)
@@ -197,13 +200,14 @@ def print_lines(lines: Iterable[str]) -> None:
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
     """Lines of a name and what it is, indented, the second column aligned."""
     width = max((len(name) for name, _ in pairs), default=0)
-    return "\n".join(f"  {name:<{width}}  {text}".rstrip() for name, text in pairs)
+    return "\n".join(f"  {clean(name):<{width}}  {clean(text)}".rstrip() for name, text in pairs)
 
 
 def print_json(value: Any, stream: TextIO | None = None) -> None:
-    """One JSON document, indented, sorted, without NaN."""
+    """One JSON document, indented, sorted, without NaN; what a terminal would obey stands there escaped."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    (stream or sys.stdout).write(text + "\n")
+    escaped = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    (stream or sys.stdout).write(escaped + "\n")
 
 
 # --- errors -------------------------------------------------------------------------------------------------

@@ -232,7 +232,9 @@ def diff(
         print(f"  {kind}: {at}")
     if not ends:
         print(
-            f"  still covered by what {covered} approved" if covered else "  an approval would still cover it"
+            f"  still covered by what {output.clean(covered)} approved"
+            if covered
+            else "  an approval would still cover it"
         )
     else:
         print(f"  not covered: {', '.join(ends)}")

@@ -33,8 +33,9 @@ OVERLAP = 400
 
 
 def _print(lines: Iterator[str]) -> None:
+    """Lines, and tables, whose cells are clean already."""
     for line in lines:
-        sys.stdout.write(line + "\n")
+        sys.stdout.write("\n".join(map(output.clean, line.split("\n"))) + "\n")
 
 
 def _end(broken: bool) -> None:

@@ -251,7 +251,7 @@ class Screen:
         """The bands, as text that fits into `columns`."""
         view, now = self.view, self.seen_at or time.time()
         if view is None:
-            yield f"{self.experiment}: {self.trouble or 'nothing read yet'}"
+            yield output.clean(f"{self.experiment}: {self.trouble or 'nothing read yet'}")
             return
         bands = [
             state_band(view, now),
@@ -264,7 +264,7 @@ class Screen:
         for n, band in enumerate(bands):
             if n and band:
                 yield ""
-            yield from (_cut(line, columns) for line in band)
+            yield from (_cut(output.clean(line), columns) for line in band)
         notes = [*look.wants(view, now, self.at)] if view.holder is None or view.health != "ok" else []
         if notes:
             yield ""
@@ -278,7 +278,7 @@ class Screen:
             return f"pause, because: {self.typing}_   (Enter pauses, Esc leaves it)"
         keys = f"p pause   l {'events' if self.show_log else 'log of rank 0'}   q leave (the run goes on)"
         note = self.said or (f"the store: {self.trouble}" if self.trouble else "")
-        return f"{keys}   {note}".rstrip()
+        return output.clean(f"{keys}   {note}").rstrip()
 
 
 def _cut(line: str, columns: int) -> str:
