@@ -11,7 +11,7 @@ Nothing in it is random: the same calls make the same bytes, but for the nonces 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from raykit.history import term_row
@@ -59,6 +59,10 @@ class RunMaker:
     contract = sha256(b"contract")
     prefix = ""
     """What the names of its launches begin with."""
+    counted: Mapping[str, int] = {"train": 1258, "development": 270}
+    """By role: its rows, as the lock has them."""
+    accelerator_s: float | None = None
+    """What its checkpoints say that they took."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class RunMaker:
             contract=self.contract,
             code=sha256(code),
             data=data,
-            rows={"train": 1258, "development": 270},
+            rows=self.counted,
             updates=self.updates,
             samples=self.updates * BATCH,
             epochs=2.0,
@@ -312,6 +316,7 @@ class RunMaker:
             reason=reason,
             save_s=0.2,
             blocked_s=0.01,
+            accelerator_s=self.accelerator_s,
         )
         self._append(lambda: self._fenced([event]))
         return event

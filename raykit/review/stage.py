@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raykit.plan import Plan, Stage
+from raykit.plan.tables import Search
 
 
 def stage_of(plan: Plan) -> tuple[Stage, str]:
@@ -23,7 +24,7 @@ def stage_of(plan: Plan) -> tuple[Stage, str]:
 def _short_of(plan: Plan) -> Iterator[str]:
     """Everything in which a run of this plan falls short of the target."""
     if plan.search is not None:
-        yield "a search ranks settings"
+        yield f"a search ranks settings ({_table(plan.search)})"
     if plan.diagnosis is not None:
         yield "a diagnosis removes hypotheses"
     if plan.base is not None and plan.base.start == "pilot":
@@ -40,6 +41,13 @@ def _short_of(plan: Plan) -> Iterator[str]:
             yield f"{name} is {run.params.get(name, 'not set')}, and the protocol has {wanted}"
     if target.train is not None and _sources(plan) != set(target.train):
         yield f"it trains on {', '.join(sorted(_sources(plan)))}, and the protocol on {', '.join(target.train)}"
+
+
+def _table(search: Search) -> str:
+    """`12 rows: 8 trials and 2 x 2 repeats`: all that it can ever train."""
+    repeats = search.repeats
+    again = "" if repeats is None else f" and {repeats.top} x {len(repeats.seeds)} repeats"
+    return f"{search.rows} rows: {search.trials} trials{again}"
 
 
 def _sources(plan: Plan) -> set[str]:

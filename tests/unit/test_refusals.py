@@ -28,10 +28,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-import torch
+from maketeam import make_production
 from nursery import Nursery
 from plainrun import Launches, write_job
-from safetensors.torch import save_file
 
 from raykit.cli.main import main
 from raykit.fleet.claim import claim
@@ -49,7 +48,6 @@ COLUMNS = 116
 LEFT_BEHIND = shutil.ignore_patterns("__pycache__", "*.lock", "store")
 
 MIRA = "mira"
-WEIGHTS = "lm1b-prod.safetensors"
 ROWS = {
     "s3://corp/docs@v7": 59_022_310,
     "s3://corp/docs-new@2026-11": 2_953_118,
@@ -440,7 +438,7 @@ class Workshop:
             plan.write(_CONTINUED)
 
     def team(self, desk: Path) -> None:
-        """The team's continuation: its base adopted, its rows counted, its times measured."""
+        """The team's continuation: its base trained here, its rows counted, its times measured."""
         made = self.folder / "team"
         if not made.exists():
             self.uncounted(made)
@@ -451,11 +449,9 @@ class Workshop:
         shutil.copytree(made, desk)
 
     def uncounted(self, desk: Path) -> None:
-        """The same, with an adopted base and nothing else."""
+        """The same, with its base and nothing else."""
         self._files(desk)
-        rows = str(ROWS["s3://corp/docs@v7"])
-        options = {"as": "lm1b-prod", "role": "production-candidate", "updates": "95000", "rows": rows}
-        _done(desk, "adopt", WEIGHTS, options)
+        make_production(desk / "store")
 
     def search(self, desk: Path) -> None:
         """The team's search, without the shared file."""
@@ -465,7 +461,6 @@ class Workshop:
 
     def _files(self, desk: Path) -> None:
         shutil.copytree(ROOT / "tests" / "users", desk, ignore=LEFT_BEHIND)
-        save_file({"weight": torch.zeros(8, 8)}, str(desk / WEIGHTS))
 
     def _trained(self) -> Path:
         made = self.folder / "trained"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from maketeam import make_production
 from safetensors.torch import save_file
 
 from raykit.cli.main import main
@@ -79,6 +80,9 @@ class Team:
         update = ("--what", "update", "--pool", "train", "--time-s", "2.19")
         self.done("measured", plan, *update, "--how", "history of lm1b-07", *MIRA)
 
+    def train(self) -> None:
+        make_production(self.folder / "store")
+
     def adopt(self) -> None:
         save_file({"weight": torch.zeros(8, 8)}, "prod.safetensors")
         self.done(
@@ -110,8 +114,8 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @pytest.fixture
 def ready(team: Team) -> Team:
-    """The base is adopted, the rows are counted, and what the plan assumes was measured."""
-    team.adopt()
+    """The base is in the store, the rows are counted, and what the plan assumes was measured."""
+    team.train()
     team.count("refresh.toml")
     team.measure("refresh.toml")
     return team
@@ -195,6 +199,7 @@ def test_b_a_fresh_start_is_a_request_of_its_own(ready: Team) -> None:
         "the change is 5.0%",
         "a continuation answers the same question",
         "lm1b-prod is kept on disk, but its 95,000 updates are not used",
+        "461.60 accelerator-hours",
         "2,953,118 of 59,022,310 (5.0%) rows added, 0 of 59,022,310 (0.0%) removed, 0 of 59,022,310 (0.0%) relabelled",
         "95,000 of 99,753 updates",
         "8 H100",
@@ -210,10 +215,12 @@ def test_b_a_fresh_start_is_a_request_of_its_own(ready: Team) -> None:
 
 def test_b_nothing_that_is_not_counted_is_guessed(team: Team) -> None:
     """covers PLAN-11 DISP-11"""
-    team.adopt()
+    team.train()
     code, said = team.raykit("plan", "check", "refresh.toml")
     assert (
-        code == 2 and "nobody has counted the rows of" in said and "raykit counted --root store PLAN" in said
+        code == 2
+        and "nobody has counted the rows of" in said
+        and "raykit counted --root store refresh.toml" in said
     )
     team.count("refresh.toml")
     code, said = team.raykit("plan", "check", "refresh.toml")
@@ -223,8 +230,20 @@ def test_b_nothing_that_is_not_counted_is_guessed(team: Team) -> None:
 def test_b_another_base_under_the_same_name_is_another_plan(ready: Team) -> None:
     ready.done("plan", "check", "refresh.toml")
     lock = ready.lock("refresh.toml")
-    assert lock.base is not None and lock.base.origin == "adopted"
+    assert lock.base is not None and (lock.base.origin, lock.base.update) == ("run", 95_000)
+    assert (lock.base.candidate, lock.base.experiment) == ("lm1b-prod", "lm1b-07")
     assert lock.judged is not None and lock.judged.base == lock.base
+
+
+def test_b_weights_from_elsewhere_have_no_optimizer_to_keep(team: Team) -> None:
+    """covers REVIEW-12: what was adopted has weights only, also under a plan that cannot be launched yet"""
+    team.adopt()
+    team.count("refresh.toml")
+    team.measure("refresh.toml")
+    code, said = team.raykit("plan", "check", "refresh.toml")
+    assert code == 3 and "base.keep  lm1b-prod has no optimizer state to keep" in said, said
+    assert not (team.folder / "refresh.lock").exists()
+    team.done("plan", "check", team.variant("weights.toml", ('["weights", "optimizer"]', '["weights"]')))
 
 
 def test_b_launching_it_says_what_this_version_lacks(ready: Team) -> None:
@@ -244,6 +263,33 @@ def test_c_the_search_locks_as_screening_with_the_teams_claim(team: Team) -> Non
     assert "a search ranks settings" in said
     assert lock.settings["claim"]["unit"] == "one document" and lock.shared is not None
     assert any(text.startswith("[search]") for text in lock.not_yet or ())
+
+
+def test_c_it_may_cost_twelve_rows_and_one_to_confirm(team: Team) -> None:
+    """covers BUD-19: each row on its share of the pool; what is left can never buy a thirteenth"""
+    team.count("search.toml")
+    for what, time_s in (("setup", "360"), ("drain", "180"), ("update", "1.19"), ("save", "3")):
+        team.done("measured", "search.toml", "--what", what, "--time-s", time_s, "--how", "lm100m-06", *MIRA)
+    said = team.done("plan", "check", "search.toml")
+    assert "worst $41.44" in said and "confirmation $3.45, recovery $15.11" in said, said
+    assert "12 rows" in said
+    lock = team.lock("search.toml")
+    assert {name: round(usd(name, lock), 2) for name in ("train", "confirmation", "recovery")} == {
+        "train": 41.44, "confirmation": 3.45, "recovery": 15.11,
+    }  # fmt: skip
+    assert lock.judged is not None
+    each = 0.1 + 1500 * 1.19 / 3600
+    assert round(lock.judged.expected / 1e6, 2) == round(12 * each * 2.99, 2)
+    assert lock.judged.expected_ms == 3 * 1_785_000, "four rows at once"
+    assert [option.time_ms for option in lock.judged.options] == [lock.judged.expected_ms]
+
+
+def test_c_is_refused_without_room_for_its_rows(team: Team) -> None:
+    team.count("search.toml")
+    text = (team.folder / "search.toml").read_text()
+    (team.folder / "tight.toml").write_text(text.replace("ceiling_usd = 60", "ceiling_usd = 27"))
+    code, said = team.raykit("plan", "check", "tight.toml")
+    assert code == 3 and "search less (search.trials" in said, said
 
 
 def test_the_same_evidence_gives_the_same_lock(ready: Team) -> None:
