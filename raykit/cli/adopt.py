@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raykit.cli import output
-from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root, person_of, words
+from raykit.cli.options import (
+    DEFAULT_ROOT,
+    Json,
+    Root,
+    at_root,
+    holds_store,
+    open_root,
+    person_of,
+    store_line,
+    words,
+)
 from raykit.cli.progress import bar
 from raykit.errors import InvalidInput
 from raykit.ids import safe_name
@@ -48,6 +58,11 @@ Trust = Annotated[
     bool, typer.Option("--trust-pickle", help="Read the pickles that a torch DCP folder is made of.")
 ]
 
+Correct = Annotated[
+    bool,
+    typer.Option("--correct", help="What was said of NAME before was wrong: this counts instead, whole."),
+]
+
 
 def adopt(
     source: Source,
@@ -59,25 +74,28 @@ def adopt(
     accelerator_hours: Hours = None,
     source_note: Note = None,
     trust_pickle: Trust = False,
+    correct: Correct = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
     """Keep weights that were made elsewhere, by their bytes, so that a plan can start from them.
 
     How they were trained is not known here and is not made up: what you say of it is kept as your word. The same
-    weights again change nothing.
+    weights again change nothing; with --correct, what you say of them now counts, and what was said before stays on
+    record.
 
     Raises:
-        InvalidInput: SOURCE cannot be read, is no model in safetensors or DCP, or holds a NaN; nobody was named.
+        InvalidInput: SOURCE cannot be read, is no model in safetensors or DCP, or holds a NaN; nobody was named; NAME
+            stands for other weights, these have another name, or something else was said of them.
         UnsafeNameError: NAME cannot be a name.
-        ConflictError: NAME stands for other weights, or these have another name.
+        ConflictError: a key of the store holds other bytes.
         CorruptError: the registry is damaged.
         UnusableRootError: the root is neither a path nor an S3 URL, or cannot be trusted.
         StoreUnavailableError: the store did not take it.
         UnknownOutcomeError: a reply was lost; say it again.
     """
     from raykit.data.weights import survey
-    from raykit.store.candidates import is_registered, keep_adopted, read_candidates, register
+    from raykit.store.candidates import find_candidate, is_registered, keep_adopted, read_candidates, register
     from raykit.store.probe import probe
 
     person = person_of(by)
@@ -93,15 +111,20 @@ def adopt(
     with bar("read", quiet=as_json) as tell:
         manifest = survey(weights, tell)
     event = _event(name, role, manifest, person, updates, rows, accelerator_hours, source_note)
+    event = event.model_copy(update={"corrects": correct})
+    before, opened = find_candidate(found.store, name), not holds_store(found)
     new = not is_registered(read_candidates(found.store), event)
     if new:
         probe(found.store)
         keep_adopted(found.store, manifest, weights.contents)
         new = register(found.store, event, at=time.time())
+    said = find_candidate(found.store, name) or event
     if as_json:
-        output.print_json({"new": new, **event.plain(), "files": manifest.plain()["files"]})
+        told = {"new": new, "new_store": opened, **said.plain(), "files": manifest.plain()["files"]}
+        output.print_json(told)
     else:
-        output.print_lines(_lines(weights, manifest, event, new=new, at=at_root(root)))
+        output.print_lines(_lines(weights, manifest, said, before if new else said, at=at_root(root)))
+        output.print_lines(store_line(found, opened))
 
 
 def _open(named: str, *, trust_pickle: bool) -> Weights:
@@ -175,19 +198,27 @@ def _event(
     )
 
 
-def _lines(weights: Weights, manifest: Adopted, event: Registered, *, new: bool, at: str) -> Iterator[str]:
-    already = "" if new else " already; nothing was written"
+def _lines(
+    weights: Weights, manifest: Adopted, event: Registered, before: Registered | None, *, at: str
+) -> Iterator[str]:
+    """What is known of NAME now. `before` is what was said of it until now, `event` itself if that stays so."""
     size = output.size(sum(file.size_bytes for file in manifest.files))
-    yield f"  {event.candidate} is adopted{already}"
+    yield f"  {event.candidate} is adopted{_how(event, before)}"
     rows = [
         (
             "weights",
             f"{output.count(manifest.tensors)} tensors, {output.count(manifest.elements)} numbers, {size}",
         ),
-        ("bytes", f"sha256 {output.short(manifest.model.sha256)}, from {weights.what}"),
+        ("bytes", f"{manifest.model.name} sha256 {output.short(manifest.model.sha256)}, from {weights.what}"),
+        (
+            "manifest",
+            f"sha256 {output.short(event.manifest)}, of the list of its files: what plans name it by",
+        ),
         ("history", "absent: nothing is known here of how it was trained"),
-        (f"{event.person} says", _said(event)),
+        (f"{event.person} says", said_of(event)),
     ]
+    if before is not None and before != event:
+        rows.append(("before", f"{before.person} had said: {said_of(before)}"))
     if weights.left_out:
         rows.append(("left out", ", ".join(weights.left_out)))
     rows.append(
@@ -196,7 +227,13 @@ def _lines(weights: Weights, manifest: Adopted, event: Registered, *, new: bool,
     yield from output.facts(rows).splitlines()
 
 
-def _said(event: Registered) -> str:
+def _how(event: Registered, before: Registered | None) -> str:
+    if before is None:
+        return ""
+    return " already; nothing was written" if before == event else ", and what was said of it is corrected"
+
+
+def said_of(event: Registered) -> str:
     """What a person says of it, as nothing but that."""
     told = [
         f"{output.count(event.update)} updates" if event.update else None,
@@ -205,5 +242,6 @@ def _said(event: Registered) -> str:
         if event.accelerator_ms is not None
         else None,
         event.source,
+        f"role {event.role}" if event.role != "base" else None,
     ]
     return ", ".join(each for each in told if each) or "nothing about it"

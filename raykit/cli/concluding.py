@@ -19,9 +19,11 @@ from raykit.cli.options import (
     Root,
     Scripted,
     again,
+    holds_store,
     is_scripted,
     open_root,
     person_of,
+    store_line,
     words,
 )
 from raykit.cli.subject import Subject, Target, subject_of
@@ -81,6 +83,7 @@ def conclude(
         raise InvalidInput("how did it end?", field="--outcome", rule=" | ".join(get_args(Outcome)))
     person = person_of(by)
     found = open_root(root)
+    opened = not holds_store(found)
     subject = subject_of(found.store, target)
     case = _Case(subject, _views(found, subject))
     text, figures = _text(says), _effect(effect)
@@ -101,9 +104,10 @@ def conclude(
     told = learn(found.store, name, lambda known: event, opens=subject.file, person=person, at=time.time())
     earlier = [each for each in history if each.event != told.event]
     if as_json:
-        output.print_json(_record(case, told, earlier))
+        output.print_json({**_record(case, told, earlier), "new_store": opened})
     else:
         output.print_lines(_lines(case, told, earlier))
+        output.print_lines(store_line(found, opened))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raykit.cli import output
-from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root
+from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root, require_store
 from raykit.cli.subject import Subject, subject_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def lessons(
 
     Raises:
         UnsafeNameError: NAME cannot be one.
-        NotFoundError: there is no such experiment.
+        NotFoundError: there is no such experiment, or no store.
         PlanError: the plan file is wrong.
         CorruptError: the plan that is stored is damaged.
         StoreUnavailableError: the store did not answer.
@@ -44,6 +44,7 @@ def lessons(
     from raykit.store.learned import read_lessons
 
     found = open_root(root)
+    require_store(found)
     subject = None if like is None else subject_of(found.store, like)
     learned, views = read_lessons(found.store), found.runs()
     negatives = [

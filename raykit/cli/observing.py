@@ -18,9 +18,11 @@ from raykit.cli.options import (
     Scripted,
     again,
     at_root,
+    holds_store,
     is_scripted,
     open_root,
     person_of,
+    store_line,
     words,
 )
 from raykit.cli.subject import Subject, Target, subject_of
@@ -75,7 +77,8 @@ def observe(
     """
     from raykit.review.diagnosis import observe as read_as
 
-    store = open_root(root).store
+    found = open_root(root)
+    store, opened = found.store, not holds_store(found)
     subject = subject_of(store, target)
     diagnosis = _diagnosis(subject)
     told = None
@@ -105,11 +108,14 @@ def observe(
     tree = _Tree.of(store, subject, diagnosis)
     if as_json:
         output.print_json(
-            tree.record() if told is None else {**told.event.plain(), "new": told.new, **tree.ends()}
+            tree.record()
+            if told is None
+            else {**told.event.plain(), "new": told.new, "new_store": opened, **tree.ends()}
         )
     else:
         at = at_root(root)
         output.print_lines(tree.lines(at) if told is None else _said(told, tree, at))
+        output.print_lines(store_line(found, opened and told is not None))
 
 
 def _diagnosis(subject: Subject) -> Diagnosis:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raykit.errors import InvalidInput, RaykitError
+from raykit.errors import InvalidInput, NotFoundError, RaykitError
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
@@ -65,11 +65,44 @@ def open_root(root: str) -> ReadRoot:
     """The store that `--root` names, for reading.
 
     Raises:
-        UnusableRootError: it is neither a path nor an S3 URL.
+        UnusableRootError: it is a file, or neither a path nor an S3 URL.
     """
     import raykit
 
     return raykit.open(root)
+
+
+def holds_store(found: ReadRoot) -> bool:
+    """Whether anything of raykit's is at the root.
+
+    Raises:
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.store import layout
+
+    places = (layout.experiments(), layout.candidates_log())
+    return any(layout.known(item.key) is not None for place in places for item in found.store.list(place))
+
+
+def require_store(found: ReadRoot) -> None:
+    """Refuse a root that holds no store: that nothing is found there says nothing.
+
+    Raises:
+        NotFoundError: there is none.
+        StoreUnavailableError: the store did not answer.
+    """
+    if not holds_store(found):
+        raise NotFoundError(
+            f"there is no experiment in {found.store.url}",
+            field="ROOT",
+            rule="a store: the folder or prefix that holds experiments/",
+        )
+
+
+def store_line(found: ReadRoot, opened: bool) -> Iterator[str]:
+    """Say that an act has begun a store where there was none: a root that was mistyped looks like that."""
+    if opened:
+        yield f"  a new store: {found.store.url}"
 
 
 def again(new: bool) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from raykit.cli import look, output
-from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root
+from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root, require_store
 from raykit.cli.progress import bar
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 
@@ -395,17 +395,11 @@ def check(
         NotFoundError: there is no experiment in it.
         StoreUnavailableError: the store did not answer.
     """
-    from raykit.store import layout
     from raykit.store.check import check as check_store
 
     with bar("check", quiet=as_json) as tell:
         found = open_root(where or root)
-        if not found.experiments() and not any(True for _ in found.store.list(layout.candidates_log())):
-            raise NotFoundError(
-                f"there is no experiment in {found.store.url}",
-                field="ROOT",
-                rule="a store: the folder or prefix that holds experiments/",
-            )
+        require_store(found)
         report = check_store(found.store, read_data=read_data, tell=tell)
     if as_json:
         output.print_json(report.plain())

@@ -43,6 +43,8 @@ class Registered(Record):
     """Micro-units of money that it cost, where that is known."""
     history: Literal["kept", "absent"] = "kept"
     """`absent`: nothing of how it was trained is known here."""
+    corrects: bool = False
+    """What had been said of the same weights under this name was wrong: this counts instead, and both stay."""
     person: Words
 
 

@@ -22,7 +22,7 @@ def open_store(root: str) -> ObjectStore:
     """The store at `root`, a plain path or `s3://bucket/prefix`. Nothing is read, written or connected yet.
 
     Raises:
-        UnusableRootError: another scheme, a chained URL, credentials in the URL, `?`, `#` or a control
+        UnusableRootError: a file, another scheme, a chained URL, credentials in the URL, `?`, `#` or a control
             character.
     """
     if not root or "::" in root or "?" in root or "#" in root or not root.isprintable():
@@ -30,7 +30,12 @@ def open_store(root: str) -> ObjectStore:
     if not root.startswith("s3://"):
         if _SCHEME.match(root):
             raise _refused(root, "a root is a plain path or s3://bucket/prefix")
-        return LocalStore(Path(root).expanduser())
+        path = Path(root).expanduser()
+        if path.is_file():
+            raise UnusableRootError(
+                f"{root} is a file", field="root", value=root, rule="a folder, or s3://bucket/prefix"
+            )
+        return LocalStore(path)
     parts = urlsplit(root)
     if "@" in parts.netloc or ":" in parts.netloc:
         raise _refused(root, "an s3 URL names a bucket and a prefix, no user, password or port")

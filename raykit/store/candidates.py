@@ -1,7 +1,7 @@
 """The registry of the root: weights that can be chosen, each under one name, and those that were made elsewhere.
 
 One name stands for one manifest for ever, and adopted bytes have one name: what a plan calls its base is what it
-was, whoever looks and whenever.
+was, whoever looks and whenever. What people say of it may be corrected: the newest counts, all of it stays.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from raykit.errors import ConflictError, CorruptError, InvalidInput, NotFoundError
+from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import sha256
 from raykit.records import Adopted, AdoptedFile, CandidatesEntry, Record, Registered
 from raykit.store import layout
@@ -24,15 +24,26 @@ SAID = {
     "accelerator_ms": "accelerator milliseconds",
     "cost": "cost",
     "history": "history",
+    "source": "source note",
 }
-"""What a registration says beside what it names: to say something else later is not the same registration."""
+"""What a registration says beside what it names: to say something else later is to correct it."""
 
 
 # --- the log ------------------------------------------------------------------------------------------------
 
 
 def read_candidates(store: ObjectStore) -> tuple[Registered, ...]:
-    """Every registered candidate, in the order in which they were registered.
+    """Every registered candidate as it was last said to be, in the order in which they were registered.
+
+    Raises:
+        CorruptError: the registry is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return newest(event for _, event in read_statements(store))
+
+
+def read_statements(store: ObjectStore) -> tuple[tuple[float, Registered], ...]:
+    """All that was ever said of candidates, corrected since or not, and when.
 
     Raises:
         CorruptError: the registry is damaged.
@@ -40,7 +51,12 @@ def read_candidates(store: ObjectStore) -> tuple[Registered, ...]:
     """
     log = _log(store, by="reader")
     log.refresh()
-    return tuple(_registered(log.entries))
+    return tuple((entry.at, event) for entry in log.entries for event in _registered([entry]))
+
+
+def newest(said: Iterable[Registered]) -> tuple[Registered, ...]:
+    """Of each candidate what was said of it last, in the order in which they were registered."""
+    return tuple({event.candidate: event for event in said}.values())
 
 
 def find_candidate(store: ObjectStore, name: str) -> Registered | None:
@@ -54,11 +70,11 @@ def find_candidate(store: ObjectStore, name: str) -> Registered | None:
 
 
 def register(store: ObjectStore, event: Registered, *, at: float) -> bool:
-    """Give weights a name; False if exactly this was said before.
+    """Give weights a name, or correct what was said of them; False if exactly this was said before.
 
     Raises:
-        ConflictError: the name stands for other bytes, or something else was said of them; or these bytes were adopted
-            under another name.
+        InvalidInput: the name stands for other bytes, or something else was said of them; these bytes were adopted
+            under another name; or there is nothing to correct.
         CorruptError: the registry is damaged.
         UnknownOutcomeError: the reply was lost; say it again.
         StoreUnavailableError: the store did not answer.
@@ -70,47 +86,70 @@ def register(store: ObjectStore, event: Registered, *, at: float) -> bool:
     return _log(store, by=event.person).append(decide, at=at) is not None
 
 
-def is_registered(known: Iterable[Registered], event: Registered) -> bool:
+def is_registered(said: Iterable[Registered], event: Registered) -> bool:
     """Whether `event` says what is known already.
 
     Raises:
-        ConflictError: its name stands for other bytes, or something else was said of them; or its bytes were adopted
-            under another name.
+        InvalidInput: its name stands for other bytes, or something else was said of them; its bytes were adopted under
+            another name; or there is nothing to correct.
     """
-    for other in known:
-        if other.candidate == event.candidate:
-            _require_the_same(other, event)
-            return True
-        if other.manifest == event.manifest and other.origin == event.origin == "adopted":
-            raise ConflictError(
-                f"these weights are registered already, as {other.candidate}",
-                field="candidate",
+    for known in newest(said):
+        if known.candidate == event.candidate:
+            _require_these_weights(known, event)
+            if not event.corrects:
+                _require_the_same(known, event)
+            return not _differing(known, event)
+        if known.manifest == event.manifest and known.origin == event.origin == "adopted":
+            raise InvalidInput(
+                f"these weights are registered already, as {known.candidate}",
+                field="--as",
                 value=event.candidate,
                 rule="adopted bytes have one name",
-                remedy=f"use {other.candidate}",
+                remedy=f"use {known.candidate} in the plan, or say it of that name: --as {known.candidate}",
             )
+    if event.corrects:
+        raise InvalidInput(
+            f"nothing was said of a candidate {event.candidate}",
+            field="--correct",
+            value=event.candidate,
+            rule="the name of a candidate, and the same weights",
+            remedy="leave --correct out, or give the name that it has: raykit ls",
+        )
     return False
 
 
-def _require_the_same(known: Registered, event: Registered) -> None:
+def _require_these_weights(known: Registered, event: Registered) -> None:
     if known.manifest != event.manifest:
-        raise ConflictError(
-            f"{known.candidate} stands for other weights: {known.manifest[:12]}, not {event.manifest[:12]}",
-            field="candidate",
+        raise InvalidInput(
+            f"{known.candidate} stands for other weights: manifest {known.manifest[:12]}, not {event.manifest[:12]}",
+            field="--as",
             value=event.candidate,
-            rule="one name, one set of weights",
+            rule="one name, one set of weights, for ever",
             remedy="give the new weights a name of their own",
         )
-    for name, words in SAID.items():
+
+
+def _differing(known: Registered, event: Registered) -> list[str]:
+    """The parts of a statement that `event` has otherwise. A source that it leaves out is not denied."""
+    return [
+        name
+        for name in SAID
+        if getattr(known, name) != getattr(event, name)
+        and not (name == "source" and event.source is None and not event.corrects)
+    ]
+
+
+def _require_the_same(known: Registered, event: Registered) -> None:
+    for name in _differing(known, event):
         was, now = getattr(known, name), getattr(event, name)
-        if was != now:
-            raise ConflictError(
-                f"{known.candidate} was registered by {known.person} with {words} {_told(was)}, not {_told(now)}",
-                field=words,
-                value=now,
-                rule="what was registered stays",
-                remedy="leave it out, or give it as it was",
-            )
+        raise InvalidInput(
+            f"{known.candidate} was registered by {known.person} with {SAID[name]} {_told(was)}, not {_told(now)}",
+            field=SAID[name],
+            value=now,
+            rule="what was registered stays, until somebody corrects it",
+            remedy=f"give it as it was; or, if that was wrong: raykit adopt SOURCE --as {known.candidate} --correct, "
+            "with all that is so",
+        )
 
 
 def _told(value: object) -> str:

@@ -243,10 +243,49 @@ def test_a_name_stands_for_its_first_bytes(adopt: Adopt, tmp_path: Path) -> None
     before = list(adopt.store.list(""))
     save_file({"other": torch.ones(2)}, tmp_path / "o.safetensors")
     code, out = adopt(tmp_path / "o.safetensors")
-    assert (code, "prod stands for other weights" in out) == (5, True)
+    assert (code, "prod stands for other weights" in out) == (2, True)
+    assert "pass   give the new weights a name of their own" in out
     code, out = adopt(tmp_path / "m.safetensors", "prod2")
-    assert (code, "registered already, as prod" in out) == (5, True)
+    assert (code, "registered already, as prod" in out) == (2, True)
+    assert "pass   use prod in the plan" in out
     assert list(adopt.store.list("")) == before
+
+
+def test_what_was_mistyped_is_corrected_and_stays_on_record(adopt: Adopt, tmp_path: Path) -> None:
+    # covers CAND-29
+    save_file(model(), tmp_path / "m.safetensors")
+    code, out = adopt(tmp_path / "m.safetensors", "prod", "--correct")
+    assert (code, "nothing was said of a candidate prod" in out) == (2, True)
+    assert adopt.is_empty()
+    adopt(tmp_path / "m.safetensors", "prod", "--updates", "9500", "--rows", "7")
+    code, out = adopt(tmp_path / "m.safetensors", "prod", "--updates", "95000", "--rows", "7")
+    assert (code, "was registered by mira with updates 9500, not 95000" in out) == (2, True)
+    assert "--as prod --correct, with all that is so" in out
+    code, out = adopt(tmp_path / "m.safetensors", "prod", "--updates", "95000", "--rows", "7", "--correct")
+    assert code == 0
+    assert "prod is adopted, and what was said of it is corrected" in out
+    assert "mira says  95,000 updates, 7 rows" in out
+    assert "before     mira had said: 9,500 updates, 7 rows" in out
+    assert base_facts(adopt.store, resolve_base(adopt.store, "prod")).updates == 95_000
+    again = adopt(tmp_path / "m.safetensors", "prod", "--updates", "95000", "--rows", "7")
+    assert (again[0], "already; nothing was written" in again[1]) == (0, True), "the newest is what was said"
+    assert check(adopt.store, read_data=True).findings == ()
+
+
+def test_both_digests_have_their_names(adopt: Adopt, tmp_path: Path) -> None:
+    save_file(model(), tmp_path / "m.safetensors")
+    _, out = adopt(tmp_path / "m.safetensors")
+    (event,) = read_candidates(adopt.store)
+    file = sha256((tmp_path / "m.safetensors").read_bytes())
+    assert f"bytes      model.safetensors sha256 {file[:8]}, from " in out
+    assert f"manifest   sha256 {event.manifest[:8]}, of the list of its files" in out
+
+
+def test_a_store_that_this_begins_is_said_to_be_new(adopt: Adopt, tmp_path: Path) -> None:
+    save_file(model(), tmp_path / "m.safetensors")
+    save_file({"other": torch.ones(2)}, tmp_path / "o.safetensors")
+    assert f"a new store: {adopt.store.url}" in adopt(tmp_path / "m.safetensors")[1]
+    assert "a new store" not in adopt(tmp_path / "o.safetensors", "other")[1]
 
 
 def test_an_experiments_name_is_taken(adopt: Adopt, tmp_path: Path) -> None:

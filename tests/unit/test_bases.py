@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from makerun import RunMaker, make_run
 
-from raykit.errors import ConflictError, CorruptError, InvalidInput, NotFoundError
+from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import sha256
 from raykit.plan import LockedBase
 from raykit.read.bases import base_facts, resolve_base, trained_from
@@ -22,9 +22,11 @@ from raykit.store.candidates import (
     find_candidate,
     keep_adopted,
     read_candidates,
+    read_statements,
     register,
     verify_adopted,
 )
+from raykit.store.check import check
 from raykit.store.log import Log
 from raykit.store.plans import newest_stored_lock
 
@@ -105,7 +107,7 @@ def relock(store: LocalStore, name: str, base: LockedBase, start: str) -> None:
 def test_said_twice_is_said_once(store: LocalStore) -> None:
     # covers CAND-29
     first = adopted(store, rows=100)
-    assert register(store, first.model_copy(update={"person": "ada", "source": "hf:x/y"}), at=AT) is False
+    assert register(store, first.model_copy(update={"person": "ada", "source": None}), at=AT) is False
     assert read_candidates(store) == (first,)
     assert find_candidate(store, "prod") == first
     assert find_candidate(store, "other") is None
@@ -113,7 +115,7 @@ def test_said_twice_is_said_once(store: LocalStore) -> None:
 
 def test_one_name_stands_for_one_set_of_weights(store: LocalStore) -> None:
     adopted(store)
-    with pytest.raises(ConflictError, match="prod stands for other weights"):
+    with pytest.raises(InvalidInput, match="prod stands for other weights"):
         adopted(store, body=b"other!!")
     assert len(read_candidates(store)) == 1
 
@@ -121,16 +123,44 @@ def test_one_name_stands_for_one_set_of_weights(store: LocalStore) -> None:
 def test_what_was_said_of_weights_is_not_changed_silently(store: LocalStore) -> None:
     # covers CAND-29
     adopted(store, rows=100)
-    with pytest.raises(ConflictError, match="registered by mira with rows 100, not 200") as caught:
+    with pytest.raises(InvalidInput, match="registered by mira with rows 100, not 200") as caught:
         adopted(store, rows=200)
     assert caught.value.field == "rows"
-    with pytest.raises(ConflictError, match="with role base, not release-model"):
+    assert "--correct" in (caught.value.remedy or "")
+    with pytest.raises(InvalidInput, match="with role base, not release-model"):
         adopted(store, rows=100, role="release-model")
+    with pytest.raises(InvalidInput, match="with source note left out, not hf:x/y"):
+        adopted(store, rows=100, source="hf:x/y")
+
+
+def test_a_correction_counts_and_both_statements_stay(store: LocalStore) -> None:
+    # covers CAND-29
+    first = adopted(store, rows=100, update=5)
+    right = first.model_copy(update={"rows": 200, "update": 0, "person": "ada", "corrects": True})
+    assert register(store, right, at=AT + 1) is True
+    assert register(store, right, at=AT + 2) is False, "said twice"
+    assert read_candidates(store) == (right,)
+    assert read_statements(store) == ((AT, first), (AT + 1, right))
+    facts = base_facts(store, resolve_base(store, "prod"))
+    assert (facts.rows, facts.updates, facts.said_by, facts.names) == (200, None, "ada", ("prod",))
+    assert check(store, read_data=True).findings == ()
+    assert register(store, first.model_copy(update={"corrects": True}), at=AT + 3), "and it may be taken back"
+    assert find_candidate(store, "prod") == first.model_copy(update={"corrects": True})
+
+
+def test_only_what_was_said_of_these_weights_can_be_corrected(store: LocalStore) -> None:
+    first = adopted(store)
+    with pytest.raises(InvalidInput, match="stands for other weights"):
+        register(store, first.model_copy(update={"manifest": "0" * 64, "corrects": True}), at=AT)
+    with pytest.raises(InvalidInput, match="nothing was said of a candidate nobody"):
+        other = {"candidate": "nobody", "manifest": "0" * 64, "corrects": True}
+        register(store, first.model_copy(update=other), at=AT)
+    assert read_statements(store) == ((AT, first),)
 
 
 def test_adopted_bytes_have_one_name(store: LocalStore) -> None:
     adopted(store)
-    with pytest.raises(ConflictError, match="registered already, as prod"):
+    with pytest.raises(InvalidInput, match="registered already, as prod"):
         adopted(store, "prod2")
 
 

@@ -123,6 +123,7 @@ OPTIONS = {
         "--accelerator-hours",
         "--as",
         "--by",
+        "--correct",
         "--json",
         "--role",
         "--root",

@@ -82,7 +82,6 @@ ACTS = (
     ("measured", "PLAN", "--what", "save", "--time-s", "2", "--how", "bill 1 WORDS", "--by", "ada"),
     ("measured", "PLAN", "--what", "memory", "--memory", "WORDS=1", "--how", "bill 1", "--by", "ada"),
     ("counted", "PLAN", "--source", "WORDS", "--rows", "1", "--how", "wc -l, 2026-11-01", "--by", "ada"),
-    ("counted", "PLAN", "--source", "s", "--rows", "1", "--how", "wc -l 2 WORDS", "--by", "ada"),
     ("adopt", "WEIGHTS", "--as", "prod", "--by", "WORDS"),
     ("adopt", "WEIGHTS", "--as", "prod", "--by", "ada", "--source-note", "WORDS"),
     ("approve", "restart", "PLAN", "--reason", "WORDS", "--by", "ada"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raykit.errors import ConflictError, CorruptError
+from raykit.errors import CorruptError, InvalidInput
 from raykit.ids import sha256
 from raykit.records import CandidatesEntry, Record, Registered
 from raykit.store import layout
@@ -28,7 +28,7 @@ class RegistryRules:
         try:
             if is_registered(self._known, event):
                 yield Broken("I2", "a candidate is registered once", f"{event.candidate} again")
-        except ConflictError as error:
+        except InvalidInput as error:
             yield Broken("I2", "a name stands for one set of weights", error.message)
         self._known.append(event)
 
