@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from raykit.budget.amounts import shown
 from raykit.cli import look, output
+from raykit.train.revision import CUT, UNTRACKED
 
 if TYPE_CHECKING:
     from raykit.plan import LockedBase
@@ -132,12 +133,22 @@ def _runtime(runtime: Runtime) -> Iterator[str]:
 
 
 def _git(record: Mapping[str, Any]) -> str:
-    revision = record.get("git_revision")
+    """The revision, and in what the frozen files differ from it."""
+    revision, dirty = record.get("git_revision"), record.get("git_dirty")
     if revision is None:
         return "revision " + UNKNOWN
-    diff = record.get("git_diff")
-    changed = f" + a difference of {output.size(len(diff))} (kept)" if diff else ""
-    return f"{output.short(revision)}{changed}"
+    if not dirty:
+        more = "nothing differs" if dirty is False else f"what differs is {UNKNOWN}"
+        return f"{output.short(revision)}, {more}"
+    diff = record.get("git_diff") or ""
+    lines = diff.splitlines()
+    untracked = [line.removeprefix(UNTRACKED) for line in lines if line.startswith(UNTRACKED)]
+    kept = "kept in part" if lines and lines[-1].startswith(CUT) else "kept"
+    found = f"{output.short(revision)} + a difference of {output.size(len(diff.encode()))} ({kept})"
+    if not untracked:
+        return found
+    names = ", ".join(output.clean(name) for name in untracked[:LISTED])
+    return f"{found}, in which git does not track {look.many(len(untracked), 'file')}: {names}"
 
 
 def _newest_facts(jobs: Sequence[Job]) -> str | None:

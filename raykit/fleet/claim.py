@@ -13,7 +13,7 @@ from importlib import metadata
 from raykit import reconcile as brain
 from raykit.errors import GateError, HeldError, RaykitError
 from raykit.fleet.evidence import gather
-from raykit.fleet.site import RUN, Site, changed_members, make_ready, task_of
+from raykit.fleet.site import RUN, Site, changed_members, code_files, git_facts, make_ready, task_of
 from raykit.fleet.spending import (
     Approving,
     Spending,
@@ -45,6 +45,7 @@ from raykit.store.plans import read_plan
 from raykit.store.probe import probe
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task
+from raykit.train.owncode import code_differences
 from raykit.train.prepare import Prepared, freeze
 from raykit.train.resume import Start, compare_start, decide_start, difference_digest
 
@@ -54,6 +55,7 @@ def completed_at(site: Site, state: brain.RunState) -> int | None:
 
     Raises:
         GateError: it is complete, under a plan or code that would train something else.
+        PlanError: the recipe's code cannot be had.
         CorruptError: the stored plan or code does not match its digest.
         StoreUnavailableError: the store did not answer.
     """
@@ -63,8 +65,8 @@ def completed_at(site: Site, state: brain.RunState) -> int | None:
     assert ended is not None and attempt is not None
     was = contract(read_plan(site.store, site.name, attempt.plan))
     changed = [f"{field}: {old} -> {new}" for field, old, new in differences(was, contract(site.plan))]
-    code = facts.of_code(
-        frozen.read_code(site.store, site.name, attempt.code), frozen.folder_files(site.folder)
+    code = code_differences(
+        site.plan.recipe, frozen.read_code(site.store, site.name, attempt.code), code_files(site)
     )
     changed += [f"{d.what}: {d.was} -> {d.now}" for d in code if d.allows != "exact"]
     if changed:
@@ -128,7 +130,7 @@ def claim(
         log.state,
         facts.expected(site.plan),
         changed_members(site, ready),
-        code=frozen.folder_files(site.folder),
+        code=ready.files,
     )
     deviation = deviation or _amended(start, acts)
     ready = _reviewed(site, ready, log, approved, deviation, say)
@@ -229,7 +231,7 @@ def lock(site: Site, ready: Prepared, run_log: RunLog, deviation: str | None = N
         CorruptError: stored bytes do not match their digests.
         StoreUnavailableError: the store did not answer.
     """
-    environment = freeze(site.store, ready)
+    environment = freeze(site.store, ready, git_facts(site, ready))
     locked = Locked(
         plan=ready.lock_sha256,
         contract=digest_of(contract(site.plan)),
@@ -298,7 +300,7 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
         site.run_log("reader").state,
         facts.expected(site.plan),
         changed_members(site, ready),
-        code=frozen.folder_files(site.folder),
+        code=ready.files,
     )
     if compared.good is None:
         raise GateError(f"{site.name} has no checkpoint to resume from", remedy="raykit launch PLAN")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,18 +22,28 @@ from raykit.plan import (
 )
 from raykit.read.bases import resolve_base
 from raykit.read.planfile import read_plan_file
-from raykit.records import Difference
+from raykit.records import Difference, Locked
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
-from raykit.store.plans import newest_lock, newest_stored_lock, read_lock, read_plan
+from raykit.store.plans import newest_lock, newest_stored_lock, read_lock, read_locks, read_plan
 from raykit.train import frozen
 from raykit.train.inputs import Task
+from raykit.train.owncode import own_files, scope_of
 from raykit.train.prepare import Prepared, prepare
 from raykit.train.recipe import recipe_folder
+from raykit.train.revision import Git, git_of
 
 RUN = "main"
 """The run of a plan that is not a search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Code that was frozen before, and what git knew of it then."""
+
+    files: Mapping[str, bytes]
+    git: Git
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,10 @@ class Site:
     """The newest lock that the store has of this experiment."""
     base: LockedBase | None = None
     """The weights that the plan starts from or weighs, by their bytes."""
+    plan_path: Path | None = None
+    """The plan's file, if it is not from the store."""
+    stored: Stored | None = None
+    """The recipe's code, if it is from the store."""
 
     @property
     def name(self) -> str:
@@ -79,7 +93,7 @@ def site_of(plan_path: Path, root: str) -> Site:
     """
     data, plan = read_plan_file(plan_path)
     require_supported(plan)
-    return place(plan, data, recipe_folder(plan.recipe, plan_path), root)
+    return replace(place(plan, data, recipe_folder(plan.recipe, plan_path), root), plan_path=plan_path)
 
 
 def place(plan: Plan, data: bytes, folder: Path, root: str) -> Site:
@@ -122,14 +136,16 @@ def stored_site(name: str, root: str) -> Iterator[Site]:
         CorruptError: what was frozen does not match its digests.
     """
     store = open_store(root)
-    locked = newest_lock(store, name)
-    if locked is None:
+    locks = read_locks(store, name)
+    if not locks:
         raise NotFoundError(f"there is no experiment {name} in {store.url}", field="NAME", value=name)
+    locked = locks[-1]
     plan = read_plan(store, name, locked.plan)
     lock = read_lock(store, name, locked.plan)
     data = store.get(layout.plan(name, locked.plan, "plan.toml"))
+    files = frozen.read_code(store, name, locked.code)
     with tempfile.TemporaryDirectory(prefix="raykit-resume-") as folder:
-        frozen.unpack(frozen.read_code(store, name, locked.code), Path(folder))
+        frozen.unpack(files, Path(folder))
         yield Site(
             root=root,
             store=store,
@@ -138,7 +154,35 @@ def stored_site(name: str, root: str) -> Iterator[Site]:
             folder=Path(folder),
             locked=lock,
             base=lock.base,
+            stored=Stored(files=files, git=_git_then(store, name, locks)),
         )
+
+
+def _git_then(store: ObjectStore, name: str, locks: Sequence[Locked]) -> Git:
+    """What git knew of the newest code, when it was locked last from where git was."""
+    for locked in reversed(locks):
+        if locked.code == locks[-1].code:
+            record = frozen.read_environment(store, name, locked.environment)
+            if record.git_revision is not None:
+                return Git(revision=record.git_revision, dirty=record.git_dirty, diff=record.git_diff)
+    return Git()
+
+
+def code_files(site: Site) -> Mapping[str, bytes]:
+    """The recipe's own code, by its name relative to the folder; that of the store stays as it was frozen.
+
+    Raises:
+        PlanError: the recipe cannot be imported, or something that may be its code cannot be had.
+    """
+    return site.stored.files if site.stored is not None else own_files(site.plan.recipe, site.folder)
+
+
+def git_facts(site: Site, ready: Prepared) -> Git:
+    """What git knows of the code and the plan; of stored code, what it knew when that was locked."""
+    if site.stored is not None:
+        return site.stored.git
+    scope = scope_of(site.plan.recipe, ready.files)
+    return git_of(site.folder, ready.files, scope=scope, plan=site.plan_path)
 
 
 def make_ready(site: Site) -> Prepared:
@@ -149,7 +193,14 @@ def make_ready(site: Site) -> Prepared:
         CorruptError: what was locked is gone, or does not match its digests.
         StoreUnavailableError: the store did not answer.
     """
-    ready = prepare(site.plan, site.plan_bytes, site.folder, kept=kept_members(site), base=site.base)
+    ready = prepare(
+        site.plan,
+        site.plan_bytes,
+        site.folder,
+        kept=kept_members(site),
+        base=site.base,
+        files=None if site.stored is None else site.stored.files,
+    )
     if site.locked is not None and site.locked.bare == ready.lock:
         return replace(ready, lock=site.locked)
     return ready

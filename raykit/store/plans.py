@@ -74,12 +74,19 @@ def newest_lock(store: ObjectStore, name: str) -> Locked | None:
         CorruptError: the experiment's log is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    found = None
-    for entry in Log(store, layout.experiment_log(name), ExperimentEntry, by="reader").refresh():
-        for event in entry.events:
-            if isinstance(event, Locked):
-                found = event
-    return found
+    locks = read_locks(store, name)
+    return locks[-1] if locks else None
+
+
+def read_locks(store: ObjectStore, name: str) -> list[Locked]:
+    """Every plan that was locked for an experiment, in order.
+
+    Raises:
+        CorruptError: the experiment's log is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    entries = Log(store, layout.experiment_log(name), ExperimentEntry, by="reader").refresh()
+    return [event for entry in entries for event in entry.events if isinstance(event, Locked)]
 
 
 def stored_plan(store: ObjectStore, name: str) -> Plan:

@@ -6,13 +6,14 @@ checkout cannot touch a live run. A clean git tree is never demanded: the revisi
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import platform
 import re
-import subprocess
+import stat
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -21,10 +22,11 @@ from raykit.ids import canonical, sha256
 from raykit.records import Versioned
 from raykit.store import layout
 from raykit.store.base import ObjectStore
+from raykit.train.revision import Git
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_CODE_BYTES = 64 * 1024 * 1024
-MAX_DIFF_BYTES = 4 * 1024 * 1024
+MAX_NAME_CHARS = 1000
 SKIPPED_FOLDERS = frozenset({"__pycache__", "store", "node_modules", "build", "dist"})
 CODE_SUFFIXES = frozenset({".py", ".toml", ".json", ".txt", ".cfg", ".yaml", ".yml", ".csv"})
 
@@ -47,33 +49,123 @@ class Environment(Versioned):
 def folder_files(folder: Path) -> dict[str, bytes]:
     """The code files of a recipe's folder by relative name. Plans, hidden files, caches and large data are not code.
 
+    What is no file (a pipe, a socket, a link that leads nowhere) is no code either, and links to folders are not
+    followed.
+
     Raises:
-        PlanError: the folder holds more code than raykit keeps, or a symbolic link that leaves it.
+        PlanError: something that may be code cannot be had: a folder or file that cannot be read, a link out of the
+            folder, a name that is too odd, a module that is too large, more code than raykit keeps.
     """
     files: dict[str, bytes] = {}
     total = 0
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _is_skipped(Path(parent) / name))
-        for name in sorted(names):
-            path = Path(parent) / name
-            if name.startswith(".") or path.suffix not in CODE_SUFFIXES or name.endswith(".lock"):
-                continue
-            if path.is_symlink() and folder.resolve() not in path.resolve().parents:
-                raise PlanError(f"{path} is a link out of the recipe's folder", field="recipe")
-            if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-                continue
-            data = path.read_bytes()
-            if path.suffix == ".toml" and _is_plan(data):
-                continue
-            total += len(data)
-            if total > MAX_CODE_BYTES:
-                raise PlanError(
-                    f"{folder} holds more than {MAX_CODE_BYTES // 2**20} MiB of code",
-                    field="recipe",
-                    remedy="put the recipe in a folder of its own",
-                )
-            files[path.relative_to(folder).as_posix()] = data
+    for name in _code_names(folder):
+        data = read_file(folder, name)
+        if data is None or (name.endswith(".toml") and _is_plan(data)):
+            continue
+        files[name] = data
+        total += len(data)
+        if total > MAX_CODE_BYTES:
+            raise too_much(folder)
     return files
+
+
+def too_much(folder: Path) -> PlanError:
+    """The refusal of more code than raykit keeps."""
+    return PlanError(
+        f"{shown(folder)} holds more than {MAX_CODE_BYTES // 2**20} MiB of code",
+        field="recipe",
+        rule=f"files of these kinds count, in folders that are not hidden: {' '.join(sorted(CODE_SUFFIXES))}",
+        remedy="put the recipe in a folder of its own",
+    )
+
+
+def _code_names(folder: Path) -> Iterator[str]:
+    """The relative names of what may be code, in folders however deep."""
+    waiting = [folder]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            with os.scandir(parent) as entries:
+                found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError as error:
+            raise _unreadable(parent, error) from error
+        for name, is_folder in found:
+            path = parent / name
+            if is_folder:
+                if not _is_skipped(path):
+                    waiting.append(path)
+            elif not name.startswith(".") and path.suffix in CODE_SUFFIXES:
+                yield path.relative_to(folder).as_posix()
+
+
+def read_file(folder: Path, name: str) -> bytes | None:
+    """One file of code below `folder`; None for what is no file, and for data that is too large to be code.
+
+    Raises:
+        PlanError: it cannot be read, leads out of the folder, has a name that is too odd, or is a module that is
+            too large.
+    """
+    path = folder / name
+    try:
+        # a pipe is not waited for; a file that grows is not read for ever
+        with open(path, "rb", opener=_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise _unreadable(path, error) from error
+    if not _is_below(folder, path):
+        raise PlanError(
+            f"{shown(path)} is a link out of the recipe's folder",
+            field="recipe",
+            rule="a file, or a link to one in the folder",
+            remedy="put a copy of the file there, or take the link away",
+        )
+    if not name.isprintable() or len(name) > MAX_NAME_CHARS:
+        raise PlanError(
+            f"{shown(path)} has a name that cannot be printed, or is too long",
+            field="recipe",
+            rule=f"names in UTF-8, without control characters, of up to {MAX_NAME_CHARS} characters with their folders",
+            remedy="rename it, or take it away",
+        )
+    if len(data) <= MAX_FILE_BYTES:
+        return data
+    if path.suffix != ".py":
+        return None
+    raise PlanError(
+        f"{shown(path)} is a module of more than {MAX_FILE_BYTES // 2**20} MiB",
+        field="recipe",
+        rule=f"modules of up to {MAX_FILE_BYTES // 2**20} MiB",
+        remedy="keep data in files of another kind, outside of the recipe's folder",
+    )
+
+
+_NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})
+"""What opening says of links that lead nowhere or in a circle, of sockets, of devices and of folders."""
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _is_below(folder: Path, path: Path) -> bool:
+    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
+
+
+def _unreadable(path: Path, error: OSError) -> PlanError:
+    return PlanError(
+        f"{shown(path)} cannot be read: {error.strerror}",
+        field="recipe",
+        rule="the recipe's code is kept, so all of it has to be readable",
+        remedy="let it be read, or move it out of the recipe's folder",
+    )
+
+
+def shown(path: Path) -> str:
+    """A path for a message, whatever bytes its name has."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _is_plan(data: bytes) -> bool:
@@ -85,7 +177,8 @@ def _is_plan(data: bytes) -> bool:
 
 def _is_skipped(folder: Path) -> bool:
     """Caches, hidden folders, and stores of raykit under whatever name: what a run writes is never its code."""
-    return folder.name in SKIPPED_FOLDERS or folder.name.startswith(".") or (folder / "experiments").is_dir()
+    hidden = folder.name in SKIPPED_FOLDERS or folder.name.startswith(".")
+    return hidden or os.path.isdir(folder / "experiments")  # noqa: PTH112 - which never raises
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
@@ -132,10 +225,8 @@ def unpack(files: Mapping[str, bytes], folder: Path) -> None:
         path.write_bytes(data)
 
 
-def environment(folder: Path) -> Environment:
-    """The record of this process, this machine and the revision of `folder`."""
-    revision = _git(folder, "rev-parse", "HEAD")
-    diff = None if revision is None else _git(folder, "diff", "HEAD", "--", ".")
+def environment(git: Git) -> Environment:
+    """The record of this process and this machine, and of the revision that the code is from."""
     return Environment(
         python=platform.python_version(),
         platform=platform.platform(),
@@ -146,23 +237,10 @@ def environment(folder: Path) -> Environment:
         cpu_model=_cpu_model(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         image=os.environ.get("RAYKIT_IMAGE"),
-        git_revision=None if revision is None else revision.strip(),
-        git_dirty=None if diff is None else bool(diff.strip()),
-        git_diff=None if not diff else diff[:MAX_DIFF_BYTES],
+        git_revision=git.revision,
+        git_dirty=git.dirty,
+        git_diff=git.diff,
     )
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - git from PATH, or none
-            capture_output=True,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode("utf-8", "replace")
 
 
 def _cpu_model() -> str:
@@ -186,3 +264,20 @@ def write_environment(store: ObjectStore, experiment: str, record: Environment) 
     digest = sha256(data)
     store.put_new(layout.environment(experiment, digest), data)
     return digest
+
+
+def read_environment(store: ObjectStore, experiment: str, digest: str) -> Environment:
+    """An environment record, as it was stored.
+
+    Raises:
+        CorruptError: it is missing, or does not match its digest.
+        StoreUnavailableError: the store did not answer.
+    """
+    key = layout.environment(experiment, digest)
+    try:
+        data = store.get(key)
+    except NotFoundError as error:
+        raise CorruptError(f"{key} is missing") from error
+    if sha256(data) != digest:
+        raise CorruptError(f"{key} does not match its sha256")
+    return Environment.from_bytes(data, key)

@@ -30,7 +30,9 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.train import frozen
 from raykit.train.inputs import describe_dataset, open_dataset
+from raykit.train.owncode import own_files
 from raykit.train.recipe import Recipe, asking, check_fields, check_params, load_recipe
+from raykit.train.revision import Git
 
 SPLIT_SEED = 0
 """Members do not depend on the training seed: repeats over seeds train on the same rows."""
@@ -44,7 +46,10 @@ class Prepared:
     plan_bytes: bytes
     folder: Path
     recipe: Recipe
+    files: Mapping[str, bytes]
+    """The recipe's own code, by its name relative to `folder`."""
     code: bytes
+    """The same as one tar."""
     code_sha256: str
     source: Source
     tables: Mapping[Role, pa.Table]
@@ -65,11 +70,13 @@ def prepare(
     *,
     kept: Membership | None = None,
     base: LockedBase | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Prepared:
     """Open the recipe beside the plan, check its params, divide the data, and compute the lock.
 
     `kept` are the members that the experiment already has. Under the same policy they stay, whatever the data look
-    like today: the difference is found, member by member, when an attempt starts.
+    like today: the difference is found, member by member, when an attempt starts. `files` are those of code that is
+    frozen already, and stays as it is.
 
     Raises:
         PlanError: the recipe, its params, its data or the splits are not usable.
@@ -90,7 +97,8 @@ def prepare(
     else:
         tables = divide(source, chosen)
         data_sha256 = split_files(tables, chosen).digest
-    code = frozen.pack(frozen.folder_files(folder))
+    files = own_files(plan.recipe, folder) if files is None else files
+    code = frozen.pack(files)
     rows = {str(role): table.num_rows for role, table in tables.items()}
     lock = make_lock(plan, code=sha256(code), data=data_sha256, rows=rows, base=base)
     return Prepared(
@@ -98,6 +106,7 @@ def prepare(
         plan_bytes=plan_bytes,
         folder=folder,
         recipe=recipe,
+        files=files,
         code=code,
         code_sha256=sha256(code),
         source=source,
@@ -109,8 +118,10 @@ def prepare(
     )
 
 
-def freeze(store: ObjectStore, prepared: Prepared) -> str:
+def freeze(store: ObjectStore, prepared: Prepared, git: Git) -> str:
     """Write plan, lock, code, environment and members; returns the environment's digest. Safe to repeat.
+
+    `git` is what is known of the revision that the code is from.
 
     Raises:
         ConflictError: a key holds other bytes.
@@ -121,7 +132,7 @@ def freeze(store: ObjectStore, prepared: Prepared) -> str:
     frozen.write_code(store, name, prepared.code)
     if store.head(layout.membership(name, prepared.data_sha256, "manifest.json")) is None:
         write(store, name, prepared.tables, prepared.policy)
-    environment = frozen.write_environment(store, name, frozen.environment(prepared.folder))
+    environment = frozen.write_environment(store, name, frozen.environment(git))
     shared = prepared.plan.shared
     if shared is not None:
         store.put_new(layout.plan(name, prepared.lock_sha256, "shared.toml"), shared.data)

@@ -212,10 +212,22 @@ def _forget_others(name: str, root: str) -> None:
         if other in _on_path:
             _on_path.discard(other)
             sys.path[:] = [path for path in sys.path if path != other]
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if name in sys.modules and (file is None or Path(root) not in Path(file).resolve().parents):
-        for key in [key for key in sys.modules if key == name or key.startswith(name + ".")]:
+    # The package counts, too: one from elsewhere would bring its modules from there.
+    top = name.partition(".")[0]
+    if top in sys.modules and not _is_from(root, sys.modules[top]) and _has(Path(root), top):
+        for key in [key for key in sys.modules if key == top or key.startswith(top + ".")]:
             del sys.modules[key]
+
+
+def _is_from(root: str, module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    places = getattr(module, "__path__", ()) if file is None else (file,)
+    return any(Path(root) in Path(place).resolve().parents for place in places)
+
+
+def _has(folder: Path, top: str) -> bool:
+    """Whether a module or package of this name is in a folder."""
+    return os.path.exists(folder / f"{top}.py") or os.path.isdir(folder / top)  # noqa: PTH110, PTH112 - never raise
 
 
 def _modules_below(root: str, before: frozenset[str]) -> list[str]:
@@ -230,11 +242,23 @@ def _modules_below(root: str, before: frozenset[str]) -> list[str]:
     ]
 
 
+def modules_of(spec: str, folder: Path) -> list[str]:
+    """The files, relative to `folder`, of the modules that importing a recipe brings from there.
+
+    Raises:
+        PlanError: it cannot be imported.
+    """
+    _import(spec.partition(":")[0], folder)
+    root = str(folder.resolve())
+    files = (sys.modules[key].__file__ for key in _modules_below(root, _there_before[root]))
+    return sorted({Path(file).relative_to(root).as_posix() for file in files if file is not None})
+
+
 def recipe_folder(spec: str, plan: Path) -> Path:
     """Where a recipe's module is looked for: beside the plan file, or else in the working directory."""
     top = spec.partition(":")[0].partition(".")[0]
     beside = plan.resolve().parent
-    if (beside / f"{top}.py").exists() or (beside / top).is_dir():
+    if _has(beside, top):
         return beside
     return Path.cwd()
 

@@ -29,6 +29,7 @@ from raykit.store.log import Log
 from raykit.store.plans import read_plan
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task
+from raykit.train.owncode import code_differences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +135,8 @@ def _differences(
         was = read_plan(store, task.experiment, made_by.plan)
         yield from facts.of_plans(contract(was), contract(plan))
     if made_by.code != task.code:
-        yield from facts.of_code(
+        yield from code_differences(
+            plan.recipe,
             frozen.read_code(store, task.experiment, made_by.code),
             frozen.read_code(store, task.experiment, task.code) if code is None else code,
         )

@@ -51,6 +51,7 @@ from raykit.store.plans import read_lock
 from raykit.testing import FakeClock, Fault, FaultStore, MemoryStore, reply_lost
 from raykit.train import facts, frozen
 from raykit.train.gang import alone
+from raykit.train.revision import git_of
 
 
 def launched_events(log: RunLog) -> list[Launched]:
@@ -119,7 +120,7 @@ def test_revisions_and_checksums_are_kept(tmp_path: Path) -> None:
             assert digest.encode() in manifest
     folder = tmp_path / "job"
     write_job(folder)
-    assert "torch" in frozen.environment(folder).packages
+    assert "torch" in frozen.environment(git_of(folder)).packages
 
 
 # --- one identity -------------------------------------------------------------------------------------------

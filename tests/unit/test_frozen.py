@@ -5,11 +5,15 @@ covers CONTRACT-13 CONTRACT-20, S11, I14
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import socket
 import subprocess
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,16 +22,18 @@ from raykit.ids import sha256
 from raykit.store import layout
 from raykit.store.local import LocalStore
 from raykit.testing.memory import MemoryStore
-from raykit.train import facts, frozen
+from raykit.train import facts, frozen, revision
 from raykit.train.frozen import (
     environment,
     folder_files,
     pack,
     read_code,
+    read_environment,
     unpack,
     write_code,
     write_environment,
 )
+from raykit.train.revision import Git, git_of
 
 PLAN = b'schema = 1\nname = "x"\nrecipe = "recipe:Tiny"\n'
 
@@ -37,6 +43,23 @@ def folder(path: Path, files: dict[str, bytes]) -> Path:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(data)
     return path
+
+
+def a_checkout(path: Path, files: dict[str, bytes]) -> Callable[..., str]:
+    """A git clone in which `files` are committed; returns `git`."""
+    folder(path, files)
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+        done = subprocess.run(
+            ["git", "-C", str(path), *identity, *arguments], capture_output=True, check=True, text=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("add", "-f", ".")
+    git("commit", "-q", "-m", "one")
+    return git
 
 
 # --- what is taken ------------------------------------------------------------------------------------------
@@ -91,12 +114,137 @@ def test_a_link_within_the_folder_is_followed_and_one_out_of_it_refused(tmp_path
         folder_files(inside)
 
 
-def test_what_is_no_file_is_no_code(tmp_path: Path) -> None:
-    """A FIFO must not be waited for."""
-    folder(tmp_path, {"a.py": b"1"})
-    os.mkfifo(tmp_path / "pipe.py")
-    (tmp_path / "gone.py").symlink_to(tmp_path / "nothing")
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))  # a socket's path is short
+
+
+def a_loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def a_link_to_nothing(path: Path) -> None:
+    path.symlink_to(path.parent / "nothing")
+
+
+def a_link_to_nothing_elsewhere(path: Path) -> None:
+    path.symlink_to("/nothing/at/all")
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_link_to_a_folder(path: Path) -> None:
+    path.symlink_to(path.parent)
+
+
+NO_FILES = [
+    a_pipe,
+    a_socket,
+    a_loop,
+    a_link_to_nothing,
+    a_link_to_nothing_elsewhere,
+    a_device,
+    a_folder,
+    a_link_to_a_folder,
+]
+
+
+@pytest.mark.parametrize("name", ["odd.py", "odd.toml", "odd"])
+@pytest.mark.parametrize("make", NO_FILES, ids=lambda make: make.__name__)
+def test_what_is_no_file_is_no_code(
+    make: Callable[[Path], None], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is waited for, read without end, or an accident."""
+    monkeypatch.chdir(folder(tmp_path, {"a.py": b"1"}))
+    make(tmp_path / name)
     assert folder_files(tmp_path) == {"a.py": b"1"}
+
+
+def refused(path: Path) -> PlanError:
+    with pytest.raises(PlanError) as refusal:
+        folder_files(path)
+    assert refusal.value.field == "recipe"
+    assert refusal.value.rule
+    assert refusal.value.remedy
+    return refusal.value
+
+
+@pytest.mark.parametrize("name", [b"m\xff.py", b"deep\xff/m.py", b"two\nlines.py", b"\x1b[2J.toml"])
+def test_a_name_that_cannot_be_printed_is_refused(name: bytes, tmp_path: Path) -> None:
+    folder(tmp_path, {os.fsdecode(name): b"1"})
+    message = refused(tmp_path).message
+    assert "has a name that cannot be printed" in message
+    message.encode()
+
+
+def test_what_is_no_code_may_have_any_name(tmp_path: Path) -> None:
+    folder(tmp_path, {"a.py": b"1", os.fsdecode(b"\xff\n.npy"): b"1"})
+    assert folder_files(tmp_path) == {"a.py": b"1"}
+
+
+@pytest.mark.parametrize("name", ["m.py", "locked"])
+def test_what_cannot_be_read_is_refused_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be code. Said by the kernel for everyone but root, so said here in its place."""
+    folder(tmp_path, {"m.py": b"1", "locked/m.py": b"1"})
+
+    def denying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *given: Any) -> Any:
+            if str(path) == str(tmp_path / name):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return real(path, *given)
+
+        return call
+
+    monkeypatch.setattr(os, "open", denying(os.open))
+    monkeypatch.setattr(os, "scandir", denying(os.scandir))
+    assert refused(tmp_path).message == f"{tmp_path / name} cannot be read: Permission denied"
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A folder that the usual clean-up, which recurses, is spared."""
+    yield tmp_path
+    subprocess.run(["rm", "-rf", str(tmp_path)], check=True)
+
+
+def test_folders_deeper_than_python_recurses_are_refused(deep: Path) -> None:
+    """Not here, perhaps, but where a worker unpacks them."""
+    parent = deep
+    for _ in range(1100):
+        parent = parent / "d"
+        parent.mkdir()
+    (parent / "m.py").touch()
+    assert "cannot be printed, or is too long" in refused(deep).message
+
+
+def test_a_folder_too_deep_to_be_named_is_refused(deep: Path) -> None:
+    here = os.open(deep, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=here)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    assert refused(deep).message.endswith("cannot be read: File name too long")
+
+
+def test_a_module_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unlike data it would be missed, and only where the workers are."""
+    monkeypatch.setattr(frozen, "MAX_FILE_BYTES", 10)
+    folder(tmp_path, {"large.py": b"1" * 11})
+    assert "large.py is a module of more than" in refused(tmp_path).message
 
 
 # --- the tar ------------------------------------------------------------------------------------------------
@@ -227,22 +375,11 @@ def test_a_comment_in_what_is_no_program_is_a_change() -> None:
 
 def test_the_environment_has_the_revision_and_the_difference(tmp_path: Path) -> None:
     """A clean tree is never demanded: what differs is kept."""
-    folder(tmp_path, {"recipe.py": b"x = 1\n"})
-
-    def git(*arguments: str) -> str:
-        identity = ["-c", "user.name=ada", "-c", "user.email=ada@example.org"]
-        done = subprocess.run(
-            ["git", "-C", str(tmp_path), *identity, *arguments], capture_output=True, check=True, text=True
-        )
-        return done.stdout.strip()
-
-    git("init", "-q")
-    git("add", "recipe.py")
-    git("commit", "-q", "-m", "one")
-    clean = environment(tmp_path)
+    git = a_checkout(tmp_path, {"recipe.py": b"x = 1\n"})
+    clean = environment(git_of(tmp_path))
     assert (clean.git_revision, clean.git_dirty, clean.git_diff) == (git("rev-parse", "HEAD"), False, None)
     folder(tmp_path, {"recipe.py": b"x = 2\n"})
-    dirty = environment(tmp_path)
+    dirty = environment(git_of(tmp_path))
     assert dirty.git_dirty
     assert "-x = 1\n+x = 2" in (dirty.git_diff or "")
     assert clean.packages["torch"]
@@ -250,9 +387,60 @@ def test_the_environment_has_the_revision_and_the_difference(tmp_path: Path) -> 
 
 def test_the_environment_outside_of_git_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    record = environment(tmp_path)
+    record = environment(git_of(tmp_path))
     assert (record.git_revision, record.git_dirty, record.git_diff) == (None, None, None)
     store = MemoryStore()
     digest = write_environment(store, "x", record)
     assert sha256(store.get(layout.environment("x", digest))) == digest
-    assert write_environment(store, "x", environment(tmp_path)) == digest
+    assert write_environment(store, "x", environment(git_of(tmp_path))) == digest
+    assert read_environment(store, "x", digest) == record
+
+
+def test_an_environment_that_is_not_what_its_name_says_is_refused() -> None:
+    store, digest = MemoryStore(), sha256(b"other")
+    with pytest.raises(CorruptError, match="is missing"):
+        read_environment(store, "x", digest)
+    store.put_new(layout.environment("x", digest), b"{}")
+    with pytest.raises(CorruptError, match="does not match its sha256"):
+        read_environment(store, "x", digest)
+
+
+# --- what git does not track --------------------------------------------------------------------------------
+
+
+def test_frozen_files_that_git_does_not_track_make_the_difference(tmp_path: Path) -> None:
+    """Ignored ones, too: a revision that lacks them is not what ran."""
+    a_checkout(tmp_path, {"recipe.py": b"x = 1\n", ".gitignore": b"ignored.py\n"})
+    folder(tmp_path, {"new.py": b"", "ignored.py": b"", "plan.toml": PLAN, "notes.md": b"not frozen"})
+    found = git_of(tmp_path, folder_files(tmp_path), plan=tmp_path / "plan.toml")
+    assert (found.dirty, found.diff) == (True, "?? ignored.py\n?? new.py\n?? plan.toml\n")
+
+
+def test_what_is_tracked_and_as_it_was_makes_none(tmp_path: Path) -> None:
+    a_checkout(tmp_path, {"recipe.py": b"x = 1\n", "später.py": b"", "plan.toml": PLAN})
+    found = git_of(tmp_path, folder_files(tmp_path), plan=tmp_path / "plan.toml")
+    assert (found.dirty, found.diff) == (False, None)
+
+
+def test_a_plan_elsewhere_is_held_against_the_same_revision(tmp_path: Path) -> None:
+    a_checkout(tmp_path / "clone", {"jobs/recipe.py": b"", "plans/one.toml": PLAN})
+    jobs, plan = tmp_path / "clone" / "jobs", tmp_path / "clone" / "plans" / "one.toml"
+    assert git_of(jobs, ["recipe.py"], plan=plan).dirty is False
+    plan.write_bytes(PLAN + b"# more\n")
+    edited = git_of(jobs, ["recipe.py"], plan=plan)
+    assert edited.dirty
+    assert "+# more" in (edited.diff or "")
+    folder(tmp_path, {"outside.toml": PLAN})
+    assert git_of(jobs, ["recipe.py"], plan=tmp_path / "outside.toml").diff == "?? ../../outside.toml\n"
+
+
+def test_a_difference_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_checkout(tmp_path, {"a.py": b""})
+    monkeypatch.setattr(revision, "MAX_DIFF_CHARS", 10)
+    found = git_of(tmp_path, ["untracked.py"])
+    assert found.diff == "?? untrack\n(cut here: 6 characters more)\n"
+
+
+def test_a_repository_without_a_revision_has_none_to_name(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert git_of(tmp_path) == Git()

@@ -115,6 +115,18 @@ def test_a_recipe_may_import_its_helpers_when_it_is_called(tmp_path: Path) -> No
     assert sys.path == [*before, str(second)], "the folder of the recipe in use, last, and no other"
 
 
+def test_a_package_of_that_name_from_elsewhere_is_not_mistaken_for_the_recipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may have one before: its modules are then not what a frozen copy holds."""
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    folder(elsewhere / "shared_jobs", __init__="", deep=BARE + "    size = 1\n")
+    folder(here / "shared_jobs", __init__="", deep=BARE + "    size = 2\n")
+    monkeypatch.syspath_prepend(elsewhere)
+    __import__("shared_jobs")
+    assert load_recipe("shared_jobs.deep:Bare", here).size == 2  # type: ignore[attr-defined]
+
+
 def test_what_was_there_before_a_recipe_stays(tmp_path: Path) -> None:
     """A folder that holds everything, such as a checkout: only what the recipe brought goes with it."""
     first = folder(tmp_path / "first", bare="import already\n" + BARE, already="", other="")

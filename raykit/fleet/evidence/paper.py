@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raykit.errors import PlanError
-from raykit.fleet.site import Site
+from raykit.fleet.site import Site, code_files
 from raykit.ids import digest_of, sha256
 from raykit.plan import Lock, make_lock
 from raykit.records import RowsCounted
@@ -37,7 +37,7 @@ def paper_lock(site: Site) -> Lock:
             remedy=f'raykit counted PLAN --source "{missing[0]}" --rows N --how "..." --by NAME',
         )
     rows = {role: sum(counted[source].rows for source in names) for role, names in sources.items()}
-    code = frozen.pack(frozen.folder_files(site.folder))
+    code = frozen.pack(code_files(site))
     data = digest_of(
         {"data": site.plan.data.plain(), "rows": rows, "digests": {s: c.digest for s, c in counted.items()}}
     )
