@@ -138,7 +138,7 @@ def _git(record: Mapping[str, Any]) -> str:
     if revision is None:
         return "revision " + UNKNOWN
     if not dirty:
-        more = "nothing differs" if dirty is False else f"what differs is {UNKNOWN}"
+        more = "no difference found" if dirty is False else f"what differs is {UNKNOWN}"
         return f"{output.short(revision)}, {more}"
     diff = record.get("git_diff") or ""
     lines = diff.splitlines()

@@ -70,7 +70,7 @@ def tar_of(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def environment(revision: str = "4be1f0c" * 5) -> bytes:
+def environment(revision: str | None = "4be1f0c" * 5, **git: Any) -> bytes:
     record = {
         "schema": 1,
         "python": "3.11.9",
@@ -83,6 +83,7 @@ def environment(revision: str = "4be1f0c" * 5) -> bytes:
         "git_revision": revision,
         "git_dirty": True,
         "git_diff": "+ a line\n",
+        **git,
     }
     return canonical(record)
 
@@ -264,6 +265,45 @@ def test_the_text_names_every_step_in_its_order() -> None:
     assert "git 4be1f0c4 + a difference of 9 B (kept)" in text
     assert "base         none: trained from the start" in text
     assert "LOCK      LOCKED" in text
+
+
+GIT = {
+    "no git": (
+        environment(None, git_dirty=None, git_diff=None),
+        "git revision not known",
+    ),
+    "nothing differs": (
+        environment(git_dirty=False, git_diff=None),
+        "git 4be1f0c4, no difference found",
+    ),
+    "git did not answer": (
+        environment(git_dirty=None, git_diff=None),
+        "git 4be1f0c4, what differs is not known",
+    ),
+    "a file that git does not track": (
+        environment(git_diff="?? recipe.py\n"),
+        "git 4be1f0c4 + a difference of 13 B (kept), in which git does not track 1 file: recipe.py",
+    ),
+    "more than is kept": (
+        environment(git_diff="+ a line\n(cut here: 7 characters more)\n"),
+        "git 4be1f0c4 + a difference of 39 B (kept in part)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", GIT)
+def test_what_git_knew_is_said_as_it_is_recorded(what: str) -> None:
+    record, says = GIT[what]
+    maker = frozen()
+    maker.lock_again(env=record, judged=judged())
+    assert f"{says}\n" in text_of(open_at(maker))
+
+
+def test_an_environment_that_is_back_is_the_one_in_force() -> None:
+    maker = frozen()
+    for revision in ("aa", "bb", "aa"):
+        maker.lock_again(env=environment(revision * 20), judged=judged())
+    assert f"git {'aa' * 4} + " in text_of(open_at(maker))
 
 
 def test_every_frozen_input_is_there_as_it_was() -> None:

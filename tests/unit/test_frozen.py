@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plainrun import write_job
 
+from raykit.cli.main import main
 from raykit.errors import CorruptError, PlanError
 from raykit.ids import sha256
 from raykit.store import layout
@@ -444,3 +446,25 @@ def test_a_difference_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_repository_without_a_revision_has_none_to_name(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     assert git_of(tmp_path) == Git()
+
+
+# --- from the command line ----------------------------------------------------------------------------------
+
+
+def test_odd_files_beside_a_plan_stop_no_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Those that cannot be code; one that may be is a finding like any other, exit code 2."""
+    plan = write_job(tmp_path / "job")
+    monkeypatch.chdir(plan.parent)
+    check = ["plan", "check", "plan.toml", "--root", str(tmp_path / "store")]
+    assert main(check) == 0
+    before = (plan.parent / "plan.lock").read_bytes()
+    for number, make in enumerate(NO_FILES):
+        make(plan.parent / f"odd{number}.toml")
+        make(plan.parent / f"odd{number}.py")
+    assert main(check) == 0
+    assert (plan.parent / "plan.lock").read_bytes() == before
+    folder(plan.parent, {os.fsdecode(b"m\xff.py"): b""})
+    assert main(check) == 2
+    assert "m\\xff.py has a name that cannot be printed" in capfd.readouterr().err

@@ -136,7 +136,9 @@ class Freezer:
         revisions = tuple(self._revisions(entries))
         recipes = {each.locked.code: _recipe(each.lock) for each in revisions}
         members = tuple(self._members(digest) for digest in _unlike(each.locked.data for each in revisions))
-        code = tuple(self._code(digest, recipe) for digest, recipe in recipes.items())
+        code = tuple(
+            self._code(each, recipes[each]) for each in _unlike(each.locked.code for each in revisions)
+        )
         environments = _unlike(each.locked.environment for each in revisions)
         runtimes = tuple(self._runtime(digest) for digest in environments)
         return Frozen(
@@ -306,8 +308,8 @@ def _files(data: bytes) -> tuple[CodeFile, ...] | None:
 
 
 def _unlike(digests: Iterable[str]) -> list[str]:
-    """Each once, in order."""
-    return list(dict.fromkeys(digests))
+    """Each once, in the order in which they came last: what is in force is at the end, new or back again."""
+    return list(dict.fromkeys(reversed(list(digests))))[::-1]
 
 
 __all__ = [
