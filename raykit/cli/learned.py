@@ -5,22 +5,36 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
 from raykit.cli import output
-from raykit.cli.options import DEFAULT_ROOT, By, How, Json, Root, again, open_root, person_of, words
+from raykit.cli.options import (
+    DEFAULT_ROOT,
+    By,
+    How,
+    Json,
+    Root,
+    again,
+    holds_store,
+    open_root,
+    person_of,
+    store_line,
+    words,
+)
 from raykit.cli.subject import Target, named
 from raykit.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from raykit.plan import Plan
     from raykit.records import Measured, Noted, RowsCounted
 
 Part = Literal["gates", "setup", "update", "save", "drain", "qc", "generate", "compare", "memory"]
 PoolName = Literal["train", "qc", "generate", "search"]
 
-LONGEST_S = 1e9
+SHORTEST_S, LONGEST_S = 0.001, 1e9
 
 
 # --- note ---------------------------------------------------------------------------------------------------
@@ -77,14 +91,15 @@ def _keep(
     """Write one event, and say so."""
     from raykit.store.learned import learn
 
-    store = open_root(root).store
+    found = open_root(root)
     name, opens = named(target)
-    person = event.person or ""
-    told = learn(store, name, lambda known: event, opens=opens, person=person, at=time.time())
+    person, opened = event.person or "", not holds_store(found)
+    told = learn(found.store, name, lambda known: event, opens=opens, person=person, at=time.time())
     if as_json:
-        output.print_json({**told.event.plain(), "experiment": name, "new": told.new})
+        output.print_json({**told.event.plain(), "experiment": name, "new": told.new, "new_store": opened})
     else:
         output.print_lines([f"  kept{again(told.new)} for {name} by {person}: {what}", f"  {text}"])
+        output.print_lines(store_line(found, opened))
 
 
 # --- measured, counted --------------------------------------------------------------------------------------
@@ -137,7 +152,7 @@ def measured(
     event = Measured(
         what=what,
         pool=pool or _POOLS.get(what, "train"),
-        time_ms=0 if what == "memory" else _time_ms(time_s),
+        time_ms=0 if what == "memory" else _time_ms(time_s, units),
         units=units,
         memory_bytes=terms,
         how=_source(how),
@@ -156,14 +171,23 @@ def _figure(event: Measured) -> str:
     return f"{output.duration(event.time_ms / 1000)} for {output.count(event.units)}"
 
 
-def _time_ms(time_s: float | None) -> int:
-    if time_s is None or not 0 < time_s <= LONGEST_S:
+def _time_ms(time_s: float | None, units: int) -> int:
+    if time_s is None or not SHORTEST_S <= time_s <= LONGEST_S:
         raise InvalidInput(
-            "no time is given" if time_s is None else f"{time_s} is no time",
+            "no time is given" if time_s is None else f"{time_s} is no time that anything here takes",
             field="--time-s",
-            rule="seconds, above 0",
+            value=str(time_s),
+            rule=f"seconds, from {SHORTEST_S} to {LONGEST_S:,.0f}: all of what --units counts, together",
         )
-    return max(1, round(time_s * 1000))
+    time_ms = round(time_s * 1000)
+    if time_ms * 1000 < units:
+        raise InvalidInput(
+            f"{time_s} s for {output.count(units)} units is less than a microsecond for each",
+            field="--units",
+            value=units,
+            rule=f"at most {output.count(time_ms * 1000)} units in that time",
+        )
+    return time_ms
 
 
 def _term(text: str) -> tuple[str, int]:
@@ -215,13 +239,53 @@ def counted(
     """
     from raykit.ids import DIGEST
     from raykit.records import RowsCounted
+    from raykit.records.judging import MOST_ROWS
 
     name = words(source, field="--source", what="of which source?")
-    if rows is None:
-        raise InvalidInput("how many rows?", field="--rows", rule="a whole number, at least 0")
+    if rows is None or rows > MOST_ROWS:
+        raise InvalidInput(
+            "how many rows?" if rows is None else "more rows than anybody has",
+            field="--rows",
+            value=None if rows is None else f"a number of {len(str(rows))} digits",
+            rule=f"a whole number, from 0 to {output.count(MOST_ROWS)}",
+        )
     if digest is not None and not DIGEST.fullmatch(digest):
         raise InvalidInput(
             f"{digest[:80]!r} is no sha256", field="--digest", rule="64 lower-case hexadecimal digits"
         )
     event = RowsCounted(source=name, rows=rows, digest=digest, how=_source(how), person=person_of(by))
+    _require_source_of(target, name, root)
     _keep(root, target, event, f"{name} holds {output.count(rows)} rows", event.how, as_json)
+
+
+def _require_source_of(target: str, source: str, root: str) -> None:
+    """A count is of something that the plan names: one of its sources, or the weights that it starts from."""
+    plan = _plan_of(target, root)
+    if plan is None:
+        return
+    sources = {} if plan.data is None else plan.data.sources()
+    known = sorted({name for names in sources.values() for name in names})
+    known += [] if plan.base is None else [plan.base.candidate]
+    if source not in known:
+        raise InvalidInput(
+            f"{plan.name} has no source {source!r}",
+            field="--source",
+            value=source,
+            rule=f"as its plan names it: {' | '.join(known)}"
+            if known
+            else "a source of [data], or base.candidate: this plan has neither, and its recipe counts its own rows",
+        )
+
+
+def _plan_of(target: str, root: str) -> Plan | None:
+    """The plan that is meant; None if nothing was locked under that name."""
+    from raykit.cli.subject import is_file
+    from raykit.read.planfile import read_plan_file
+    from raykit.store.plans import newest_lock, read_plan
+
+    if is_file(target):
+        return read_plan_file(Path(target))[1]
+    name, _ = named(target)
+    store = open_root(root).store
+    locked = newest_lock(store, name)
+    return None if locked is None else read_plan(store, name, locked.plan)

@@ -12,7 +12,7 @@ import typer
 
 from raykit.cli import output
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_plan, at_root, name_plan
-from raykit.errors import ApprovalError, InvalidInput, NotFoundError, PlanError, ReviewError
+from raykit.errors import ApprovalError, InvalidInput, NotFoundError, PlanError, ReplanError, ReviewError
 
 if TYPE_CHECKING:
     from raykit.fleet.evidence import Case
@@ -35,6 +35,7 @@ def check(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
         PlanError: a field of the plan, or of the recipe's params, is wrong or missing; `findings` has them all.
         ReviewError: items of the review have failed.
         ApprovalError: it begins anew beside weights that are there, and no person has approved that.
+        ReplanError: its ceiling was edited since it was set aside in the ledger.
         NotFoundError: its base is not in the store.
         CorruptError: what is stored does not match its digests.
         InvalidInput: the lock cannot be written.
@@ -92,7 +93,10 @@ def show(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> No
         )
 
 
-def _judge(path: Path, root: str) -> tuple[Case, Review, PlanError | ReviewError | ApprovalError | None]:
+Refusal = PlanError | ReviewError | ApprovalError | ReplanError
+
+
+def _judge(path: Path, root: str) -> tuple[Case, Review, Refusal | None]:
     """The plan's case and its review; and what the review refuses, with the lines of the file."""
     from raykit.plan import located
     from raykit.read.planfile import read_plan_file
@@ -100,6 +104,7 @@ def _judge(path: Path, root: str) -> tuple[Case, Review, PlanError | ReviewError
     data, plan = read_plan_file(path)
     # only now: these load torch
     from raykit.fleet.evidence import gather
+    from raykit.fleet.spending import require_same_ceiling
     from raykit.review import require_passed, review
     from raykit.train.recipe import recipe_folder
 
@@ -110,11 +115,13 @@ def _judge(path: Path, root: str) -> tuple[Case, Review, PlanError | ReviewError
     found = review(case.evidence)
     try:
         require_passed(case.evidence, found)
+        if case.book is not None:
+            require_same_ceiling(case.site, case.book)
     except PlanError as error:
         return case, found, located(error, data, where=str(path))
     except ReviewError as error:
         return case, found, located(error, data, where=str(path))
-    except ApprovalError as error:
+    except (ApprovalError, ReplanError) as error:
         return case, found, error
     return case, found, None
 

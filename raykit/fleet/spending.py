@@ -22,6 +22,7 @@ from raykit.pauses import Acts
 from raykit.plan import Lock, contract, decision_digest, projection
 from raykit.read.sizing import (
     base_experiment,
+    ceiling_key,
     ceiling_of,
     expected_wall_ms,
     known_of,
@@ -129,7 +130,7 @@ def require_spendable(
         StoreUnavailableError: the store did not answer.
     """
     draft = draft_of(site, lock, log)
-    _require_same_ceiling(site, draft)
+    require_same_ceiling(site, draft)
     approval = None if approved is None else _approval(site, draft, approved)
     if approval is not None:
         draft.apply(approval, time.time())
@@ -158,8 +159,12 @@ def _with_the_dead(error: BudgetError, draft: Book, site: Site) -> BudgetError:
     )
 
 
-def _require_same_ceiling(site: Site, book: Book) -> None:
-    """A ceiling that was edited in the plan moves no money by itself."""
+def require_same_ceiling(site: Site, book: Book) -> None:
+    """A ceiling that was edited in the plan moves no money by itself.
+
+    Raises:
+        ReplanError: the ledger has another one.
+    """
     known, ceiling = book.allocations[site.name], ceiling_of(site.plan)
     if ceiling in (known.ceiling, known.planned.ceiling):
         return
@@ -167,7 +172,7 @@ def _require_same_ceiling(site: Site, book: Book) -> None:
     raise ReplanError(
         f"the plan says {shown(ceiling, unit)} and the ledger {shown(known.ceiling, unit)}: "
         "an edited ceiling moves no money by itself",
-        field="budget",
+        field=ceiling_key(site.plan),
         value=shown(ceiling, unit),
         rule=shown(known.ceiling, unit),
         remedy=f"raykit budget replan {site.name} --ceiling {plain(ceiling)} --reason ... --by NAME",
@@ -339,5 +344,6 @@ __all__ = [
     "identity_of",
     "open_spending",
     "projection_of",
+    "require_same_ceiling",
     "require_spendable",
 ]

@@ -71,7 +71,7 @@ class Option(Record):
     time: Cell
     time_ms: Milliseconds | None
     """None if nothing says how long."""
-    accelerator_ms: Milliseconds | None
+    accelerator_ms: Count | None
     cost: Micros | None
     value: Cell
     """What it tells, scientifically."""

@@ -15,6 +15,7 @@ from raykit.budget.amounts import HOUR_MS, micros, time_cost
 from raykit.budget.book import Book
 from raykit.budget.lines import FOREVER_MS, guessed_wall_ms, plan_lines
 from raykit.budget.worst import Sizing, worst_ms
+from raykit.errors import InvalidInput, PlanError
 from raykit.plan import LockedBase, Plan, Pool
 from raykit.read.rows import RowTable
 from raykit.records import (
@@ -301,7 +302,13 @@ def unit_of(plan: Plan) -> Unit:
 
 def ceiling_of(plan: Plan) -> int:
     """The plan's ceiling in micro-units; 0 if it has none, which is enough for work that costs nothing."""
-    return 0 if plan.budget is None else micros(plan.budget.ceiling, field="budget")
+    return 0 if plan.budget is None else _amount(plan.budget.ceiling, field=ceiling_key(plan))
+
+
+def ceiling_key(plan: Plan) -> str:
+    """Where the plan says its ceiling."""
+    hours = plan.budget is not None and plan.budget.ceiling_usd is None
+    return "budget.accelerator_hours" if hours else "budget.ceiling_usd"
 
 
 def fixed_of(plan: Plan) -> dict[str, int]:
@@ -309,7 +316,7 @@ def fixed_of(plan: Plan) -> dict[str, int]:
     if plan.budget is None:
         return {}
     return {
-        name: micros(amount, field=f"budget.fixed_usd.{name}")
+        name: _amount(amount, field=f"budget.fixed_usd.{name}")
         for name, amount in plan.budget.fixed_usd.items()
     }
 
@@ -317,7 +324,17 @@ def fixed_of(plan: Plan) -> dict[str, int]:
 def scratch_of(plan: Plan) -> int:
     """The plan's allowance for debugging, in micro-units."""
     scratch = None if plan.budget is None else plan.budget.scratch_usd
-    return 0 if scratch is None else micros(scratch, field="budget.scratch_usd")
+    return 0 if scratch is None else _amount(scratch, field="budget.scratch_usd")
+
+
+def _amount(value: float | int, *, field: str) -> int:
+    """An amount of the plan in micro-units; one that no record holds is a finding about the plan."""
+    try:
+        return micros(value, field=field)
+    except InvalidInput as error:
+        raise PlanError(
+            error.message, field=field, value=error.value, rule=error.rule, remedy=error.remedy
+        ) from error
 
 
 def set_aside(plan: Plan) -> int:
@@ -354,7 +371,7 @@ def rate_of(plan: Plan, book: Book | None, pool: str = "train") -> tuple[int, st
         return known.rate, f"{known.source}, {known.on}"
     price = found.usd_per_hour
     assert price is not None
-    return micros(price.rate, field=f"pools.{pool}.usd_per_hour"), price.source
+    return _amount(price.rate, field=f"pools.{pool}.usd_per_hour"), price.source
 
 
 def _pool(plan: Plan, name: str) -> Pool | None:

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from raykit.ids import Digest, Name
 from raykit.records.account import Milliseconds
-from raykit.records.base import Count, Positive, Record
+from raykit.records.base import Count, Record
 from raykit.records.shared import Words
 
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
@@ -97,6 +97,12 @@ class Noted(Record):
     person: Words
 
 
+MOST_ROWS = 10**15
+"""More rows than anybody has."""
+
+MOST_UNITS = 10**15
+
+
 class Measured(Record):
     """How long a part of the work holds its accelerators, as it was measured, and where.
 
@@ -110,12 +116,18 @@ class Measured(Record):
     pool: Literal["train", "qc", "generate", "search"]
     time_ms: Milliseconds
     """Of the whole accelerator group of the pool: for `gates`, `qc`, `generate` and `compare` all of it."""
-    units: Positive = 1
-    """What the time was measured over: updates, saves, or rows."""
+    units: Annotated[int, Field(ge=1, le=MOST_UNITS)] = 1
+    """What the time was measured over: updates, saves, or rows; a microsecond each at least."""
     memory_bytes: Mapping[ShortText, Count] = Field(default_factory=dict)
     """By term: model, optimizer, activations and their like, at the longest representative input."""
     how: Words
     person: Words | None = None
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        if self.what != "memory" and self.time_ms * 1000 < self.units:
+            raise ValueError("less than a microsecond for each unit")
+        return self
 
 
 class RowsCounted(Record):
@@ -125,7 +137,7 @@ class RowsCounted(Record):
 
     event: Literal["counted"] = "counted"
     source: Words
-    rows: Count
+    rows: Annotated[int, Field(ge=0, le=MOST_ROWS)]
     digest: Digest | None = None
     how: Words
     person: Words | None = None

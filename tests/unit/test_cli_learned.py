@@ -147,6 +147,13 @@ def plan_path(root: Path, name: str = "padded", *, more: str = DIAGNOSIS) -> str
     return str(path)
 
 
+def team_plan(root: Path) -> str:
+    """The team's continuation: a plan with sources and a base."""
+    path = root / "team.toml"
+    path.write_bytes((Path(__file__).parents[1] / "users" / "refresh.toml").read_bytes())
+    return str(path)
+
+
 def events(root: Path, name: str) -> list[Any]:
     return [each.event for each in read_learned(LocalStore(root / "store"), name)]
 
@@ -593,19 +600,55 @@ def test_memory_is_told_by_its_terms(raykit: Raykit, tmp_path: Path) -> None:
 
 
 def test_rows_are_counted_for_a_plan_that_was_never_launched(raykit: Raykit, tmp_path: Path) -> None:
-    plan = plan_path(tmp_path)
-    how = ("--how", "wc -l of docs@v7, 2026-11-01", *BY)
+    plan = team_plan(tmp_path)
+    docs, how = ("--source", "s3://corp/docs@v7"), ("--how", "wc -l of docs@v7, 2026-11-01", *BY)
     for rows in ("59022", "61975", "61975"):
-        assert raykit("counted", plan, "--source", "docs@v7", "--rows", rows, *how).code == 0
-    assert [each.rows for each in events(tmp_path, "padded")] == [59022, 61975]
+        assert raykit("counted", plan, *docs, "--rows", rows, *how).code == 0
+    assert [each.rows for each in events(tmp_path, "lm1b-refresh-2026-11")] == [59022, 61975]
     for words, field in (
         (("--rows", "1", *how), "--source"),
-        (("--source", "docs@v7", *how), "--rows"),
-        (("--source", "docs@v7", "--rows", "1", *BY), "--how"),
-        (("--source", "docs@v7", "--rows", "1", "--digest", "abc", *how), "--digest"),
+        ((*docs, *how), "--rows"),
+        ((*docs, "--rows", "1", *BY), "--how"),
+        ((*docs, "--rows", "1", "--digest", "abc", *how), "--digest"),
+        ((*docs, "--rows", "9" * 26, *how), "--rows"),
+        ((*docs, "--rows", str(10**15 + 1), *how), "--rows"),
     ):
         refused = raykit("counted", plan, *words, "--json")
         assert (refused.code, refused.error["field"]) == (2, field)
+
+
+def test_what_is_counted_is_something_that_the_plan_names(raykit: Raykit, tmp_path: Path) -> None:
+    """covers PLAN-11: a count under another name would be one that nothing ever reads"""
+    plan, how = team_plan(tmp_path), ("--rows", "5", "--how", "wc -l, 2026-11-01", *BY)
+    refused = raykit("counted", plan, "--source", "docs@v7", *how)
+    assert refused.code == 2 and "has no source 'docs@v7'" in refused.err
+    assert "s3://corp/docs@v7" in refused.err and "lm1b-prod" in refused.err
+    assert raykit("counted", plan, "--source", "lm1b-prod", *how).code == 0
+    launched(tmp_path)
+    for target in ("refresh", plan_path(tmp_path)):
+        refused = raykit("counted", target, "--source", "docs@v7", *how)
+        assert refused.code == 2 and "its recipe counts its own rows" in refused.err
+    assert len(events(tmp_path, "lm1b-refresh-2026-11")) == 1
+
+
+def test_no_time_is_told_that_nothing_takes(raykit: Raykit, tmp_path: Path) -> None:
+    launched(tmp_path)
+    how = ("--how", "the bill of 2026-11", *BY)
+    for words, field in (
+        (("--time-s", "1e-300", "--units", "999999999"), "--time-s"),
+        (("--time-s", "0.0009"), "--time-s"),
+        (("--time-s", "1.1e9"), "--time-s"),
+        (("--time-s", "nan"), "--time-s"),
+        (("--time-s", "0.001", "--units", "1001"), "--units"),
+        (("--time-s", "1", "--units", "9" * 30), "--units"),
+    ):
+        refused = raykit("measured", "refresh", "--what", "update", *words, *how, "--json")
+        assert (refused.code, refused.error["field"]) == (2, field), words
+    assert events(tmp_path, "refresh") == []
+    assert (
+        raykit("measured", "refresh", "--what", "update", "--time-s", "1", "--units", "1000000", *how).code
+        == 0
+    )
 
 
 def test_the_choices_of_the_command_line_are_those_of_the_records() -> None:
@@ -714,9 +757,47 @@ def test_attempts_that_failed_or_were_superseded_stay_with_their_cost(tmp_path: 
 
 
 def test_nothing_found_is_not_said_to_be_nothing_there(raykit: Raykit, tmp_path: Path) -> None:
+    launched(tmp_path)
     said = raykit("lessons").out
     assert "no negative result is on record here" in said
     assert "nowhere else" in said
+
+
+def test_where_no_store_is_nothing_is_said_of_what_it_holds(raykit: Raykit, tmp_path: Path) -> None:
+    plan, file = plan_path(tmp_path), tmp_path / "file"
+    file.write_text("no store")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "experiments").write_text("no store, either")
+    for place in ("nowhere", "folder"):
+        refused = raykit("lessons", "--root", str(tmp_path / place), "--json")
+        assert (refused.code, refused.error["kind"]) == (2, "not-found")
+        assert refused.error == raykit("check", "--root", str(tmp_path / place), "--json").error
+    assert not (tmp_path / "nowhere").exists()
+    commands = (("lessons",), ("check",), ("observe", plan), ("plan", "check", plan), ("plan", "show", plan))
+    for command in (*commands, ("plan", "diff", plan), ("status",), ("note", plan, "--incident", "x", *BY)):
+        refused = raykit(*command, "--root", str(file), "--json")
+        assert (refused.code, refused.error["message"]) == (2, f"{file} is a file"), command
+    assert raykit("observe", plan, "--root", str(tmp_path / "nowhere")).code == 0, (
+        "a first plan has no store yet"
+    )
+
+
+def test_a_store_that_an_act_begins_is_said_to_be_new(raykit: Raykit, tmp_path: Path) -> None:
+    plan = plan_path(tmp_path)
+    acts = (
+        ("note", plan, "--incident", "a node was lost", *BY),
+        ("measured", plan, "--what", "save", "--time-s", "2", "--how", "bill 4", *BY),
+        ("observe", plan, "fixture", "--as", "mask", "--saw", "it scales", *BY),
+        ("conclude", plan, "--outcome", "invalid", *SAYS, *BY),
+    )
+    for n, act in enumerate(acts):
+        place = str(tmp_path / f"store{n}")
+        assert f"  a new store: {place}" in raykit(*act, "--root", place).out.splitlines()
+        again = raykit(*act, "--root", place)
+        assert (again.code, "a new store" in again.out) == (0, False)
+        first = raykit(*act, "--root", f"{place}-json", "--json").json
+        assert first["new_store"] is True
+        assert raykit(*act, "--root", f"{place}-json", "--json").json["new_store"] is False
 
 
 def test_a_damaged_log_is_named_and_hides_no_other(raykit: Raykit, tmp_path: Path) -> None:

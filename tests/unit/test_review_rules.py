@@ -79,7 +79,10 @@ def test_a_short_context_does_not_cover_a_long_one() -> None:
 
 def test_a_search_and_a_diagnosis_only_screen() -> None:
     """covers PLAN-50, PLAN-51"""
-    assert stage_of(search().plan) == ("screening", "a search ranks settings")
+    assert stage_of(search().plan) == (
+        "screening",
+        "a search ranks settings (12 rows: 8 trials and 2 x 2 repeats)",
+    )
     assert stage_of(digits().plan)[0] == "confirmation"
     assert "diagnosis" in stage_of(planned(digits(), diagnosis=DIAGNOSIS).plan)[1]
 

@@ -57,7 +57,10 @@ class Team:
         return said
 
     def count(self, plan: str) -> None:
+        text = (self.folder / plan).read_text()
         for source, rows in ROWS.items():
+            if source not in text:
+                continue
             self.done(
                 "counted",
                 plan,
@@ -244,6 +247,43 @@ def test_b_weights_from_elsewhere_have_no_optimizer_to_keep(team: Team) -> None:
     assert code == 3 and "base.keep  lm1b-prod has no optimizer state to keep" in said, said
     assert not (team.folder / "refresh.lock").exists()
     team.done("plan", "check", team.variant("weights.toml", ('["weights", "optimizer"]', '["weights"]')))
+
+
+HUGE = {
+    "a wall cap": ("run.wall_h", ("wall_h           = 10 ", "wall_h           = 1e9 ")),
+    "attempts": ("run.attempts", ("attempts         = 3", f"attempts         = {2**40}")),
+    "a rate": ("pools.train.usd_per_hour", ("rate = 2.99", "rate = 900000000")),
+    "a rate beside it": ("pools.qc.usd_per_hour", ("rate = 0.80", "rate = 900000000")),
+    "a rate that is none": ("pools.generate.usd_per_hour", ("rate = 1.79", "rate = 1e300")),
+    "a ceiling": ("budget.ceiling_usd", ("ceiling_usd = 900", "ceiling_usd = 1e300")),
+    "updates": ("run.updates", ("updates          = 14300", f"updates          = {2**60}")),
+}
+
+
+@pytest.mark.parametrize("what", sorted(HUGE))
+def test_b_figures_that_no_record_holds_are_refused_where_they_stand(ready: Team, what: str) -> None:
+    field, edit = HUGE[what]
+    plan = ready.variant("huge.toml", edit, *([("wall_h           = 10 ", "# ")] * (what == "updates")))
+    for command in ("check", "show"):
+        code, said = ready.raykit("plan", command, plan)
+        assert code == 2 and field in said and "(line " in said and "rule " in said, said
+    assert not (ready.folder / "huge.lock").exists()
+
+
+def test_b_a_pace_that_nobody_lives_to_see_is_refused(ready: Team) -> None:
+    told = ("--what", "update", "--time-s", "1000000000", "--how", "the bill of 2026-11", *MIRA)
+    ready.done("measured", "refresh.toml", *told)
+    code, said = ready.raykit("plan", "check", "refresh.toml")
+    assert code == 2 and "run.updates" in said and "years at 1,000,000,000 s for each" in said, said
+    assert "raykit measured --root store refresh.toml --what update" in said
+
+
+def test_b_a_count_that_makes_a_fresh_start_endless_is_refused(ready: Team) -> None:
+    most = ("--rows", str(10**15), "--how", "index.json of 2026-11-20", *MIRA)
+    ready.done("counted", "refresh.toml", "--source", "s3://corp/docs@v7", *most)
+    code, said = ready.raykit("plan", "check", "refresh.toml")
+    assert code == 2 and "1,000,000,002,953,118 rows, after 59,022,310 before" in said, said
+    assert "raykit counted" in said
 
 
 def test_b_launching_it_says_what_this_version_lacks(ready: Team) -> None:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from raykit.budget.admit import bound
 from raykit.budget.book import Book
-from raykit.fleet.evidence.costs import costs_of, measurements, money_of, promoted
+from raykit.fleet.evidence.costs import (
+    costs_of,
+    measurements,
+    money_of,
+    promoted,
+    require_options,
+    require_sizes,
+)
 from raykit.fleet.evidence.earlier import looked_of, negatives_of, others_of, pilot_of, seen_of
 from raykit.fleet.evidence.paper import paper_lock
 from raykit.fleet.evidence.weights import (
@@ -60,7 +67,8 @@ def gather(
     what changed after results.
 
     Raises:
-        PlanError: the recipe, its params, its data or the splits are not usable, or rows were not counted.
+        PlanError: the recipe, its params, its data or the splits are not usable, rows were not counted, or what it
+            takes is more than any record holds.
         ApprovalError: the work is related to another account.
         CorruptError: what is stored does not match its digests.
         StoreUnavailableError: the store did not answer.
@@ -73,9 +81,12 @@ def gather(
     others = dict(others_of(site))
     base = declared(site) or undeclared(site, others)
     known = known_of(site.store, site.plan, base=times_from(site, base))
+    require_sizes(site.plan, known)
     book, money = money_of(site, lock, log, known)
     plan_was = plan_of(site.store, base)
     change = None if base is None else change_of(site, lock, ready, base)
+    options = costs_of(site, known, base, change)
+    require_options(site.plan, change, options)
     projection = None if book is None else projection_of(site, book)
     stage, stage_why = stage_of(site.plan)
     learned = [event for event in acts.learned if isinstance(event, Observed)]
@@ -91,7 +102,7 @@ def gather(
         change=change,
         settings=() if plan_was is None else settings_of(plan_was, site.plan),
         model_settings=misfits_of(site, base),
-        options=costs_of(site, known, base, change),
+        options=options,
         pilot=pilot_of(site, others),
         incumbent=_incumbent(base, money),
         plan_approved=approved is not None

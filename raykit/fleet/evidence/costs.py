@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from raykit.budget.admit import bound
-from raykit.budget.amounts import shown, time_cost
+from raykit.budget.amounts import HOUR_MS, shown, time_cost
 from raykit.budget.book import Book
 from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH, expected_cost
-from raykit.budget.worst import Sizing, worst_of_rows
-from raykit.errors import BudgetError
+from raykit.budget.worst import Sizing, worst_ms, worst_of_rows
+from raykit.errors import BudgetError, PlanError
 from raykit.fleet.site import Site
 from raykit.fleet.spending import account_now, draft_of
 from raykit.plan import STARTS, Lock, Plan, RowChange, Start
@@ -25,12 +25,94 @@ from raykit.read.sizing import (
     waves_of,
     work_around,
 )
-from raykit.records import Line
+from raykit.records import LARGEST, Line
 from raykit.review import Base, Measurement, Money, OptionCost
 from raykit.store.log import RunLog
 
 NEVER_REFUSES = 1e8
 """A ceiling that has room for anything."""
+
+LONGEST_MS = 10**12
+"""Thirty years: no record holds a longer time."""
+
+
+# --- what no record could hold ------------------------------------------------------------------------------
+
+
+def require_sizes(plan: Plan, known: Known) -> None:
+    """Let only a plan go on whose times and costs can be written down, before anything is worked out from them.
+
+    Raises:
+        PlanError: the updates at their pace, the wall cap with its attempts, or what they cost is beyond any record.
+    """
+    waves = waves_of(plan)
+    updates_ms = waves * (expected_wall_ms(plan, known) or 0)
+    if updates_ms > LONGEST_MS:
+        pace = known.update_ms or 0
+        raise _beyond(
+            "run.updates",
+            plan.run.updates,
+            f"would take {_years(updates_ms)} years at {_seconds(pace)} s for each",
+            f"at most {int(LONGEST_MS / (waves * pace)):,} at that pace",
+            "raykit measured PLAN --what update --time-s T --units N --how ... --by NAME, if the pace is wrong",
+        )
+    wall_h = plan.run.wall_h
+    if wall_h is not None and waves * wall_h * HOUR_MS > LONGEST_MS:
+        most = f"at most {int(LONGEST_MS / HOUR_MS / waves):,} h"
+        raise _beyond("run.wall_h", wall_h, "is longer than anything here may take", most)
+    try:
+        train = sized(plan, known, None)
+    except BudgetError:
+        return  # the ceiling bounds it, and is what is refused
+    if train.rate and waves * worst_ms(train) > LONGEST_MS:
+        most = f"{_years(LONGEST_MS)} years over all attempts"
+        raise _beyond(
+            "run.attempts", plan.run.attempts, f"may take {_years(waves * worst_ms(train))} years", most
+        )
+    for each in work_around(plan, known, None, train):
+        if each.worst > LARGEST:
+            raise _too_dear(f"pools.{each.pool}.usd_per_hour", each.rate, each.worst)
+    if worst_of_rows(train) > LARGEST:
+        raise _too_dear("pools.train.usd_per_hour", train.rate, worst_of_rows(train))
+
+
+def require_options(plan: Plan, change: RowChange | None, options: Mapping[Start, OptionCost]) -> None:
+    """The same for what each alternative would take: the whole run anew may be longer than the plan itself.
+
+    Raises:
+        PlanError: one of them is beyond any record.
+    """
+    for start, option in options.items():
+        if (option.time_ms or 0) <= LONGEST_MS and (option.cost or 0) <= LARGEST:
+            continue
+        rows = "" if change is None else f" on {change.after:,} rows, after {change.before:,} before"
+        raise _beyond(
+            "data" if plan.data is not None else "run.updates",
+            option.updates,
+            f"{start}: {option.updates:,} updates{rows} would take {_years(option.time_ms or 0)} years",
+            "rows and a pace that can be worked with",
+            "raykit counted PLAN --source SOURCE --rows N --how ... --by NAME, if a count is wrong",
+        )
+
+
+def _years(time_ms: int) -> str:
+    return f"{time_ms / (365 * 24 * HOUR_MS):,.0f}"
+
+
+def _seconds(time_ms: float) -> str:
+    return f"{time_ms / 1000:,.6f}".rstrip("0").rstrip(".")
+
+
+def _too_dear(field: str, rate: int, worst: int) -> PlanError:
+    problem = f"comes to {shown(worst)} at worst, at {shown(rate)} for an accelerator-hour"
+    return _beyond(field, shown(rate), problem, f"at most {shown(LARGEST)} in all")
+
+
+def _beyond(field: str, value: object, problem: str, rule: str, remedy: str | None = None) -> PlanError:
+    return PlanError(f"{field} {problem}", field=field, value=value, rule=rule, remedy=remedy)
+
+
+# --- what it may cost ---------------------------------------------------------------------------------------
 
 
 def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | None, Money]:
