@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
     from raykit.read import RunView
     from raykit.read.root import AnyTable
-    from raykit.records import Commit
+    from raykit.records import Commit, Registered
+    from raykit.store.base import Listed, ObjectStore
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="experiment, or experiment/run.")]
 SeriesName = Literal["train", "development", "monitor"]
 
 FOLLOW_S = 1.0
+NAMED = 8
 OVERLAP = 400
 """Characters by which a log that has lost its beginning is found again."""
 
@@ -52,6 +54,7 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
 
     Raises:
         UnusableRootError: the root is neither a path nor an S3 URL.
+        CorruptError: there are no runs, and the registry of candidates is damaged.
         StoreUnavailableError: the store did not answer.
     """
     from raykit.store.people import read_scope
@@ -64,7 +67,7 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         runs = [view.plain() for view in views]
         output.print_json({"root": found.store.url, "runs": runs, "pauses": pauses})
     elif not views:
-        print(f"no runs in {found.store.url}\n  -> raykit plan new --recipe MODULE:CLASS")
+        output.print_lines(_no_runs(found, at_root(root)))
     else:
         print(look.status_table(views, output.width()))
         at = at_root(root)
@@ -75,6 +78,19 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     _end(any(view.state == "corrupt" for view in views))
 
 
+def _no_runs(found: ReadRoot, at: str) -> Iterator[str]:
+    from raykit.store.candidates import read_candidates
+
+    yield f"no runs in {found.store.url}"
+    if candidates := read_candidates(found.store):
+        names = ", ".join(each.candidate for each in candidates[:NAMED])
+        more = f" and {len(candidates) - NAMED} more" if len(candidates) > NAMED else ""
+        yield f"  registered candidates: {names}{more}"
+        yield f"  -> raykit plan new --from {candidates[0].candidate} --recipe MODULE:CLASS{at}"
+    else:
+        yield "  -> raykit plan new --recipe MODULE:CLASS"
+
+
 def ls(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="List the objects of an experiment or a run.")
@@ -82,21 +98,23 @@ def ls(
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
-    """What is in the store: experiments and runs with their sizes, or every object of one.
+    """What is in the store: experiments, runs and registered candidates with their sizes, or every object of one.
 
     Raises:
         UnsafeNameError: NAME cannot be a name.
         NotFoundError: nothing has that name.
+        CorruptError: the registry of candidates is damaged.
         UnusableRootError: the root is neither a path nor an S3 URL.
         StoreUnavailableError: the store did not answer.
     """
     from raykit.store import layout
+    from raykit.store.candidates import read_candidates
 
     store = open_root(root).store
     if name is not None:
         experiment, slash, run = name.partition("/")
         prefix = layout.run(experiment, run) if slash else layout.experiment(experiment)
-        listed = list(store.list(prefix))
+        listed = list(store.list(prefix)) or _candidate_objects(store, name)
         if not listed:
             raise NotFoundError(
                 f"there is no {name} in {store.url}", field="NAME", value=name, remedy="raykit ls"
@@ -116,30 +134,72 @@ def ls(
             place = known.parts["experiment"], known.parts.get("run", "")
             objects[place] += 1
             sizes[place] += size_bytes
+    candidates = [_listed(store, said) for said in read_candidates(store)]
     if as_json:
         names = ("experiment", "run", "objects", "size_bytes")
-        output.print_json(
-            [
-                dict(zip(names, (*place, objects[place], sizes[place]), strict=True))
-                for place in sorted(objects)
-            ]
-        )
+        runs = [
+            dict(zip(names, (*place, objects[place], sizes[place]), strict=True)) for place in sorted(objects)
+        ]
+        output.print_json([*runs, *candidates])
         return
     rows = [
         (e, run or "(frozen)", output.count(objects[e, run]), output.size(sizes[e, run]))
         for e, run in sorted(objects)
     ]
-    print(output.table(("EXPERIMENT", "RUN", "OBJECTS", "SIZE"), rows, right=("OBJECTS", "SIZE")))
+    if rows or not candidates:
+        print(output.table(("EXPERIMENT", "RUN", "OBJECTS", "SIZE"), rows, right=("OBJECTS", "SIZE")))
+    if candidates:
+        print("\n" * bool(rows) + _candidate_table(candidates))
+
+
+def _candidate_objects(store: ObjectStore, name: str) -> list[Listed]:
+    """The objects of a candidate of this name; none if there is no such candidate."""
+    from raykit.store.candidates import find_candidate
+
+    said = find_candidate(store, name)
+    return [] if said is None else list(store.list(said.key.rpartition("/")[0]))
+
+
+def _listed(store: ObjectStore, said: Registered) -> dict[str, Any]:
+    """One registered candidate with what the store has of it."""
+    found = list(store.list(said.key.rpartition("/")[0]))
+    return {
+        "candidate": said.candidate,
+        "role": said.role,
+        "origin": said.origin,
+        "update": said.update,
+        "manifest": said.manifest,
+        "experiment": said.experiment,
+        "run": None,
+        "objects": len(found),
+        "size_bytes": sum(each.size_bytes for each in found),
+    }
+
+
+def _candidate_table(candidates: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            each["candidate"],
+            each["role"],
+            each["origin"],
+            output.count(each["update"]) if each["update"] or each["origin"] == "run" else look.NONE,
+            output.size(each["size_bytes"]),
+            output.short(each["manifest"]),
+        )
+        for each in candidates
+    ]
+    headers = ("CANDIDATE", "ROLE", "ORIGIN", "UPDATE", "SIZE", "MANIFEST")
+    return output.table(headers, rows, right=("UPDATE", "SIZE"))
 
 
 def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
-    """One run, whole, and below it the ledger of its experiment, source to comparison.
+    """One run, whole, and below it the ledger of its experiment, source to comparison; or a registered candidate.
 
     What it is made of and by which digests, every launch and attempt with its cost, who approved what, what was
     learned, what was reviewed, and what is not known here.
 
     Raises:
-        NotFoundError: there is no such experiment or run.
+        NotFoundError: there is no such experiment, run or candidate.
         InvalidInput: the experiment has several runs.
         CorruptError: its log cannot be read.
         StoreUnavailableError: the store did not answer.
@@ -148,7 +208,12 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     from raykit.read.dossier import dossier_of
 
     found = open_root(root)
-    dossier = dossier_of(found, run)
+    try:
+        dossier = dossier_of(found, run)
+    except NotFoundError:
+        if not _show_candidate(found, run, as_json=as_json):
+            raise
+        return
     view = dossier.view
     if as_json:
         output.print_json({**({} if view is None else view.plain()), "ledger": dossier.plain()})
@@ -157,6 +222,21 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         _print(look.run_lines(view, _selected(found, view), _scores(found, view), time.time(), at_root(root)))
         print()
     _print(dossier_lines(dossier))
+
+
+def _show_candidate(found: ReadRoot, name: str, *, as_json: bool) -> bool:
+    """What is known of a registered candidate; False if there is none of this name."""
+    from raykit.cli.dossier_weights import weights_lines, weights_record
+    from raykit.read.bases import known_candidate
+
+    known = known_candidate(found.store, name)
+    if known is None:
+        return False
+    if as_json:
+        output.print_json(weights_record(known))
+    else:
+        _print(weights_lines(known))
+    return True
 
 
 # --- logs ---------------------------------------------------------------------------------------------------

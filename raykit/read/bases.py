@@ -17,12 +17,13 @@ from typing import Literal
 from raykit.errors import CorruptError, NotFoundError, UnsafeNameError
 from raykit.ids import safe_name
 from raykit.plan import Lock, LockedBase
+from raykit.read.dossier.frozen import read_manifest
 from raykit.read.money import money_of
 from raykit.read.root import Root
 from raykit.read.view import RunView
-from raykit.records import CandidateRole, Commit, Manifest, Registered, Unit
+from raykit.records import AdoptedFile, CandidateRole, Commit, FileRef, Manifest, Registered, Unit
 from raykit.store.base import ObjectStore
-from raykit.store.candidates import read_candidates, verify_adopted
+from raykit.store.candidates import read_adopted, read_candidates, read_statements, verify_adopted
 from raykit.store.commit import newest_good, verify
 from raykit.store.plans import newest_stored_lock
 
@@ -243,6 +244,55 @@ def base_facts(store: ObjectStore, locked: LockedBase, *, read_data: bool = Fals
     if locked.origin == "adopted":
         return _adopted_facts(store, locked, about, names, dependents, unread, read_data=read_data)
     return _run_facts(root, locked, about, names, dependents, unread, read_data=read_data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A registered candidate: all that was said of it, what of that is so, and its files."""
+
+    statements: tuple[tuple[float, Registered], ...]
+    """When each was said; the last counts."""
+    facts: BaseFacts
+    files: tuple[AdoptedFile | FileRef, ...] | None
+    """None if they cannot be read."""
+
+    @property
+    def said(self) -> Registered:
+        """What counts of it."""
+        return self.statements[-1][1]
+
+
+def known_candidate(store: ObjectStore, name: str) -> Known | None:
+    """What is known of the candidate of this name; None if there is none.
+
+    Raises:
+        CorruptError: the registry is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    statements = tuple((at, said) for at, said in read_statements(store) if said.candidate == name)
+    if not statements:
+        return None
+    said = statements[-1][1]
+    locked = LockedBase(
+        candidate=name,
+        origin=said.origin,
+        experiment=said.experiment or name,
+        update=said.update,
+        attempt=0,  # of no use here, and not known before the run is read
+        manifest=said.manifest,
+        key=said.key,
+    )
+    return Known(statements=statements, facts=base_facts(store, locked), files=_files(store, said))
+
+
+def _files(store: ObjectStore, said: Registered) -> tuple[AdoptedFile | FileRef, ...] | None:
+    if said.origin == "run":
+        manifest = read_manifest(store, said.key, said.manifest)
+        return None if manifest is None else manifest.files
+    try:
+        return read_adopted(store, said.manifest).files
+    except CorruptError:
+        return None
 
 
 def _adopted_facts(

@@ -234,6 +234,68 @@ def test_json_says_all_of_it(adopt: Adopt, tmp_path: Path) -> None:
     assert json.loads(adopt(tmp_path / "m.safetensors", "prod", "--json")[1])["new"] is False
 
 
+def test_what_is_known_of_adopted_weights_is_shown(
+    adopt: Adopt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # covers CAND-03, CAND-04, CAND-07
+    def ask(*words: str) -> str:
+        assert main([*words, "--root", adopt.store.url]) == 0
+        return capsys.readouterr().out
+
+    save_file(model(), tmp_path / "m.safetensors")
+    adopt(tmp_path / "m.safetensors", "prod", "--updates", "9500", "--source-note", "hf:org/lm1b@91c2")
+    adopt(tmp_path / "m.safetensors", "prod", "--updates", "95000", "--correct")
+    (event,) = read_candidates(adopt.store)
+    file = sha256((tmp_path / "m.safetensors").read_bytes())
+    text = ask("show", "prod")
+    for part in (
+        "prod, a registered candidate",
+        "source     not known",
+        f"manifest   sha256 {event.manifest}",
+        "history    absent: nothing is known here of how it was trained",
+        "mira says  95,000 updates (",
+        "before     mira had said: 9,500 updates, hf:org/lm1b@91c2 (",
+        "updates    95,000, as mira says",
+        "rows       not known",
+        "used by    no plan that is locked here",
+        file,
+    ):
+        assert part in text
+    found = json.loads(ask("show", "prod", "--json"))
+    assert (found["candidate"], found["history"], found["said_by"], found["verifies"]) == (
+        "prod",
+        "absent",
+        "mira",
+        True,
+    )
+    assert [each["sha256"] for each in found["files"]] == [file]
+    assert [each["update"] for each in found["statements"]] == [9500, 95_000]
+
+    listed = ask("ls").splitlines()
+    assert listed[0].split() == ["CANDIDATE", "ROLE", "ORIGIN", "UPDATE", "SIZE", "MANIFEST"]
+    assert listed[1].split()[:4] == ["prod", "base", "adopted", "95,000"]
+    assert listed[1].endswith(event.manifest[:8])
+    (row,) = json.loads(ask("ls", "--json"))
+    assert (row["candidate"], row["manifest"], row["objects"]) == ("prod", event.manifest, 2)
+    assert event.key in ask("ls", "prod")
+    assert "registered candidates: prod" in ask("status")
+    assert main(["show", "prd", "--root", adopt.store.url]) == 2
+
+
+def test_weights_that_are_broken_are_shown_to_be(
+    adopt: Adopt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_file(model(), tmp_path / "m.safetensors")
+    adopt(tmp_path / "m.safetensors")
+    (event,) = read_candidates(adopt.store)
+    (Path(adopt.store.url) / event.key).unlink()
+    assert main(["show", "prod", "--root", adopt.store.url]) == 0
+    assert "bytes      BROKEN: " in capsys.readouterr().out
+    assert main(["show", "prod", "--json", "--root", adopt.store.url]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verifies"], found["files"]) == (False, None)
+
+
 # --- names --------------------------------------------------------------------------------------------------
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from makerun import RunMaker, make_run
 
+from raykit.cli.dossier_weights import weights_lines
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import sha256
 from raykit.plan import LockedBase
-from raykit.read.bases import base_facts, resolve_base, trained_from
+from raykit.read.bases import base_facts, known_candidate, resolve_base, trained_from
 from raykit.read.root import Root
 from raykit.records import Adopted, AdoptedFile, Commit, ExperimentEntry, Locked, Registered
 from raykit.store import LocalStore, layout
@@ -322,6 +323,17 @@ def test_a_registered_checkpoint_has_its_role(store: LocalStore) -> None:
     for text in ("best", "digits"):
         facts = base_facts(store, resolve_base(store, text))
         assert (facts.role, facts.names, facts.history) == ("production-candidate", ("best",), "kept")
+
+
+def test_a_candidate_of_a_run_is_known_with_its_files(store: LocalStore) -> None:
+    make_run(store)
+    of_run(store, "best", "digits", commits(store)[40])
+    found = known_candidate(store, "best")
+    assert found is not None and found.files is not None
+    assert (found.facts.history, found.facts.verifies, found.said.experiment) == ("kept", True, "digits")
+    assert {file.holds for file in found.files} >= {"model"}
+    assert "kept: raykit show digits" in "\n".join(weights_lines(found))
+    assert known_candidate(store, "nobody") is None
 
 
 def test_dependents_are_found_by_digest(store: LocalStore) -> None:
