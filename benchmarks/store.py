@@ -15,6 +15,7 @@ from raykit.store.log import RunLog
 from raykit.store.place import this_place
 from raykit.train.inputs import Task
 from raykit.train.prepare import freeze, prepare
+from raykit.train.revision import git_of
 from raykit.train.rows import Stamp
 
 LAUNCH = secrets.token_hex(6)
@@ -27,7 +28,7 @@ def frozen_task(root: Path, plan_path: Path) -> Task:
     plan = load_plan(data, where=str(plan_path))
     store = LocalStore(root)
     ready = prepare(plan, data, plan_path.parent)
-    freeze(store, ready)
+    freeze(store, ready, git_of(plan_path.parent, ready.files))
     task = Task(
         root=str(root),
         experiment=plan.name,
