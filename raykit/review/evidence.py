@@ -165,6 +165,8 @@ class Evidence:
     """What else of the training contract differs from the base, as `run.params.lr: 0.001 -> 0.0001`."""
     model_settings: tuple[str, ...] = ()
     """Those of them that make another model of it, so that the base's weights do not fit."""
+    same_bits: bool = False
+    """From the start, with deterministic kernels: rows, settings, seed and code are those of the base's whole run."""
     options: Mapping[Start, OptionCost] = field(default_factory=dict)
     pilot: Pilot | None = None
     incumbent: str | None = None

@@ -144,6 +144,8 @@ class _Weighing:
             return True
         if not self.base.verifies or self.evidence.base_problem is not None:
             return False
+        if start == "replay" and self._mix() is None:
+            return False
         return start == "use" or not self.evidence.model_settings
 
     def refuted(self, start: Start) -> str | None:
@@ -151,13 +153,22 @@ class _Weighing:
         if start != "fresh" and not self.base.verifies:
             return f"the files of {self.name} do not match its manifest"
         if not self.possible(start):
-            return self.evidence.base_problem or f"its weights do not fit: {self.evidence.model_settings[0]}"
+            return self._impossible()
         pilot = self.evidence.pilot
         if start == "pilot" and pilot is not None:
             return f"done: {pilot.effect} at {pilot.updates:,} updates ({pilot.experiment})"
         if start == "use" and self.base.role == "diagnostic" and _is_production(self.evidence):
             return f"{self.name} is a diagnostic, and no production model"
         return self._too_dear(start)
+
+    def _impossible(self) -> str:
+        if self.evidence.base_problem is not None:
+            return self.evidence.base_problem
+        if self.evidence.model_settings:
+            return f"its weights do not fit: {self.evidence.model_settings[0]}"
+        if self.evidence.plan.data is None:
+            return "the recipe brings its rows as one: there is no [data] with shares of old and new"
+        return "[data] has no mix: nothing says how much of each source"
 
     def _too_dear(self, start: Start) -> str | None:
         """A sum that speaks for itself: above the ceiling, or above that of a pilot that is chosen."""

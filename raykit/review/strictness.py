@@ -98,6 +98,20 @@ def which(evidence: Evidence) -> Iterator[Flaw]:
         )
 
 
+def nothing_new(evidence: Evidence) -> Iterator[Flaw]:
+    """What is paid for is not there already: nothing that differs, trained again, ends with the same weights."""
+    base = evidence.base
+    anew = base is not None and base.declared and evidence.chosen == "fresh"
+    if base is not None and anew and evidence.money.billed and evidence.same_bits:
+        yield Flaw(
+            "base.start",
+            "is fresh, and nothing differs: it would end with the weights that are there "
+            f"({base.locked.candidate}: the same rows, settings, seed and code, repeated bit for bit)",
+            f"{base.locked.candidate} as it is; or rows, a setting or a seed that is to be another",
+            'start = "use"',
+        )
+
+
 def invalid_without(evidence: Evidence) -> Iterator[Flaw]:
     """A fresh start says what would be invalid without it."""
     base = evidence.plan.base
@@ -116,7 +130,16 @@ def _refit(evidence: Evidence) -> bool:
 def weighting(evidence: Evidence) -> Iterator[Flaw]:
     """Replay has an explicit schedule, so that added rows do not dominate."""
     data = evidence.plan.data
-    if evidence.chosen == "replay" and evidence.base is not None and (data is None or data.mix is None):
+    if evidence.chosen != "replay" or evidence.base is None:
+        return
+    if data is None:
+        yield Flaw(
+            "base.start",
+            "is replay, and the recipe brings its rows as one: nothing says which of them are old",
+            "continue; or [data] with a mix: { old = 0.75, new = 0.25 }",
+            'start = "continue"',
+        )
+    elif data.mix is None:
         yield Flaw(
             "data.mix", "missing", "the share of each training source: { old = 0.75, new = 0.25 }", asks=True
         )
@@ -176,6 +199,7 @@ RULES: tuple[Rule, ...] = (
     Rule("PLAN-16", "a fresh start has a concrete benefit", benefit),
     Rule("PLAN-17", "a fresh start names its reason", which),
     Rule("PLAN-18", "what would be invalid without it", invalid_without),
+    Rule("PLAN-37", "a result that is not there already", nothing_new),
     Rule("PLAN-15", "replay is weighted", weighting),
     Rule("PLAN-36", "a reason, not a phrase", reasons_hold),
 )

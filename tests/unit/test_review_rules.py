@@ -232,6 +232,29 @@ def test_replay_has_its_weights() -> None:
     evidence = planned(refresh(), base__start="replay", base__against_continue="1 % off.")
     assert broken(evidence) == []
     assert broken(planned(evidence, data__mix=None)) == ["PLAN-15"]
+    rows = planned(evidence, {"data": None, "splits": {"group": "doc", "train": 0.8, "development": 0.2}})
+    (found,) = [each for each in review(rows).findings if each.item == "PLAN-15"]
+    assert (found.field, found.asks, found.remedy) == ("base.start", False, 'start = "continue"')
+
+
+def test_replay_is_possible_where_shares_are_said() -> None:
+    """covers PLAN-15: rows that the recipe brings as one are not mixed, and no reason is asked against it"""
+    reasons = {"base.against_continue": "1 % off.", "base.against_replay": None}
+    asked = planned(fresh_with_reasons(), reasons)
+    assert "base.against_replay" in {each.field for each in review(asked).findings}
+    for edit, why in (({"data.mix": None}, "no mix"), ({"data": None}, "as one")):
+        left = planned(asked, edit)
+        replay = next(each for each in review(left).options if each.option == "replay")
+        assert not replay.possible and why in (replay.against or "")
+        assert "base.against_replay" not in {each.field for each in review(left).findings}
+
+
+def test_a_result_that_is_there_is_not_paid_for_again() -> None:
+    """covers PLAN-37"""
+    again = replace(fresh_with_reasons(), same_bits=True)
+    assert "PLAN-37" in broken(again) and "nothing differs" in problem(again, "PLAN-37")
+    assert "PLAN-37" not in broken(replace(refresh(), same_bits=True)), "a continuation goes on"
+    assert "PLAN-37" not in broken(paid(again, billed=False))
 
 
 # --- reasons that are none ----------------------------------------------------------------------------------

@@ -167,6 +167,24 @@ def settings_of(was: Plan, now: Plan) -> tuple[str, ...]:
     return tuple(f"{key}: {before} -> {after}" for key, before, after in differences(old, new))
 
 
+def same_bits(site: Site, lock: Lock, base: Base | None, was: Plan | None, change: RowChange | None) -> bool:
+    """Whether the plan, from the start, would train what the base's run has trained to its end, bit for bit.
+
+    Raises:
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    if base is None or was is None or change is None or change.changed or settings_of(was, site.plan):
+        return False
+    anew = was.base is None or was.base.start == "fresh"
+    locked = newest_lock(site.store, base.locked.experiment)
+    if not anew or not was.run.deterministic or locked is None or locked.code != lock.code:
+        return False
+    log = RunLog(site.store, base.locked.experiment, RUN, by="reader")
+    log.refresh()
+    return log.state.completed and base.locked.update == log.state.recorded()
+
+
 def misfits_of(site: Site, base: Base | None) -> tuple[str, ...]:
     """Tensors of the recipe's model that the base's weights do not fit.
 
