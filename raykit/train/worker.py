@@ -24,7 +24,6 @@ from raykit.records import (
     AttemptEnded,
     AttemptStarted,
     Difference,
-    GateResult,
     Record,
     RunEntry,
     Superseded,
@@ -34,12 +33,13 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
-from raykit.train import facts, probes, settings
+from raykit.train import facts
 from raykit.train.base import load_base, read_base, require_one_start
 from raykit.train.build import Built, build, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
 from raykit.train.gang import Gang, RankAloneError
+from raykit.train.gating import Gates
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
@@ -121,6 +121,7 @@ class _Attempt:
         self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
         self._keyed = inputs.keyed("train")
         self._facts = facts.here(gang, self._plan.run.threads)
+        self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
 
     def run(self, notice: Callable[[], str | None] | None) -> Ending:
         set_up_process(self._plan, self._gang.device)
@@ -167,15 +168,12 @@ class _Attempt:
             entry = self._log.append(lambda entries: self._begin(changed, start), at=time.time())
             assert entry is not None
             chosen = start[-1]
-            gates = self._log.state.gates
             return {
                 "attempt": chosen.attempt,
                 "exactness": chosen.exactness,
                 "commit": None if chosen.good is None else chosen.good.commit.plain(),
                 "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
-                "gates": [
-                    name for name, gate in gates.items() if gate.passed and gate.key == self._gate_key(name)
-                ],
+                "gates": self._gates.passed(),
             }
 
         told = self._gang.leader_does(lead)
@@ -268,12 +266,6 @@ class _Attempt:
         )
         return events
 
-    def _gate_key(self, gate: str) -> str:
-        task = self._task
-        base = self._inputs.base
-        manifest = None if base is None else base.locked.manifest
-        return probes.gate_key(gate, task.contract, task.code, task.data, self._facts, manifest)
-
     # --- training -------------------------------------------------------------------------------------------
 
     def _train(self, decision: _Decision, stamp: Stamp, rows: Rows | None) -> Ending:
@@ -297,7 +289,9 @@ class _Attempt:
         built = self._build(self._inputs.recipe)
         if decision.good is None:
             self._load_base(built)
-        self._dispatch(decision, built)
+        after = 0 if decision.good is None else decision.good.commit.update
+        updates = self._plan.run.updates - after
+        self._gates.hold_to_plan(decision.attempt, built, self._loader(after), updates)
         if decision.good is None:
             self._begin_fresh(decision, built)
         else:
@@ -339,31 +333,19 @@ class _Attempt:
         if base is not None:
             load_base(built.live, base, read_base(self._store, base), rank=self._gang.rank)
 
-    def _dispatch(self, decision: _Decision, built: Built) -> None:
-        """Hold what is about to train against what was asked for, before anything is trained.
-
-        Raises:
-            GateError: a setting is not what was requested, on some rank.
-        """
-        after = 0 if decision.good is None else decision.good.commit.update
-        live = settings.Live(
-            lock=self._inputs.lock,
-            plan=self._plan,
-            params=self._inputs.params,
-            built=built,
-            loader=self._loader(after),
-            updates=self._plan.run.updates - after,
-            gang=self._gang,
-        )
-        result = settings.dispatch_gate(live, self._gate_key(settings.DISPATCH))
-        self._require_passed(result, decision.attempt)
-
     def _begin_fresh(self, decision: _Decision, built: Built) -> None:
         """Warm up and pass the gates; afterwards the live objects are as they were before, to the bit."""
         initial = hold(built.live, rank=self._gang.rank)
         self._warm_up(built)
         restore(built.live, initial, rank=self._gang.rank)
-        self._run_gates(decision, built, initial)
+        self._gates.measure(
+            decision.attempt,
+            built,
+            initial,
+            self._rebuild,
+            lambda after, last: self._micro_batches(after, last=last),
+            passed=decision.gates_passed,
+        )
 
     def _warm_up(self, built: Built) -> None:
         """One throwaway forward and backward before state is restored.
@@ -378,47 +360,10 @@ class _Attempt:
             stepper.accumulate(1, self._micro_batches(0, last=1, loader_workers=0))
         built.live.optimizer.zero_grad(set_to_none=True)
 
-    def _run_gates(self, decision: _Decision, built: Built, initial: dict[str, bytes]) -> None:
-        bench = probes.Bench(
-            plan=self._plan,
-            gang=self._gang,
-            built=built,
-            initial=initial,
-            rebuild=self._rebuild,
-            micro_batches=lambda after: self._micro_batches(after, last=max(after, 0) + probes.UPDATES),
-        )
-        for name, gate in (("first", probes.first_gate), ("resume", probes.resume_gate)):
-            if name in decision.gates_passed:
-                continue
-            self._require_passed(gate(bench, self._gate_key(name)), decision.attempt)
-        probes.put_back(bench)
-
-    def _require_passed(self, result: GateResult, attempt: int) -> None:
-        """Note what a gate found.
-
-        Raises:
-            GateError: it failed.
-        """
-        if self._gang.leads:
-            self._note_gate(result, attempt)
-        if not result.passed:
-            raise GateError(
-                f"the {result.gate} gate failed: {result.found}",
-                rule=f"needs {self._plan.run.needed}" if result.gate == "resume" else None,
-                remedy=_GATE_REMEDIES[result.gate],
-            )
-
     def _rebuild(self) -> Built:
         built = self._build(copy.copy(self._untouched))
         self._warm_up(built)
         return built
-
-    def _note_gate(self, result: GateResult, attempt: int) -> None:
-        def decide(entries: Sequence[RunEntry]) -> list[Record]:
-            require_attempt(self._log.state, self._task.launch, attempt)
-            return [result]
-
-        self._log.append(decide, at=time.time())
 
     def _restore(self, built: Built, good: Good, saver: Saver, exactness: Any) -> None:
         """Put the checkpoint back and prove that what is live now is what was stored.
@@ -518,10 +463,3 @@ def _good(told: dict[str, Any]) -> Good | None:
         manifest=Manifest.from_bytes(canonical(told["manifest"]), "manifest"),
         passed_over=(),
     )
-
-
-_GATE_REMEDIES = {
-    settings.DISPATCH: "put back what differs, or ask for what is there, in a plan of its own",
-    "first": "look at the first batch and the loss terms; raykit does not step on what is not finite",
-    "resume": "set run.resume to what was measured, or give the recipe a state_dict() for state of its own",
-}

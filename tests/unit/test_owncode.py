@@ -12,14 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plainrun import TINY, freeze_job, write_job
+from nursery import Nursery
+from plainrun import TINY, Launches, freeze_job, state_of, write_job
 
 from raykit.errors import PlanError
-from raykit.fleet.claim import lock
+from raykit.fleet import claim as claiming
+from raykit.fleet.claim import claim, lock
 from raykit.fleet.site import Site, code_files, git_facts, make_ready, site_of, stored_site, task_of
 from raykit.records import ExperimentEntry, Locked
 from raykit.store import layout, open_store
 from raykit.store.log import Log
+from raykit.store.people import People
 from raykit.store.plans import read_locks
 from raykit.train import frozen
 from raykit.train.inputs import read_inputs
@@ -298,3 +301,38 @@ def test_a_plan_that_git_does_not_track_is_a_difference(
     shutil.copy(plan, other)
     site = site_of(other, str(tmp_path / "store"))
     assert git_facts(site, make_ready(site)).diff == "?? other.toml\n"
+
+
+LAZY = """
+
+class Variant(Tiny):
+    def dataset(self, source, params):
+        import rows
+        return rows.made(super(), source, params)
+"""
+
+
+def test_a_package_trains_and_resumes_from_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nursery: Nursery
+) -> None:
+    """With a module of the root that is imported only when the recipe is called. The checkout is gone by then."""
+    plan = tiny_checkout(tmp_path / "clone", monkeypatch)
+    plan.write_text(plan.read_text().replace("recipe:Tiny", "recipe:Variant"))
+    recipe = tmp_path / "clone" / "jobs" / "tiny" / "recipe.py"
+    recipe.write_text(recipe.read_text() + LAZY)
+    checkout(tmp_path / "clone", {"rows.py": "def made(tiny, *given):\n    return tiny.dataset(*given)\n"})
+    task = freeze_job(tmp_path / "store", plan)
+    shutil.rmtree(tmp_path / "clone" / "jobs")
+    (tmp_path / "clone" / "rows.py").unlink()
+    run = Launches(nursery, task)
+    run.killed({"put": '"event":"commit"', "when": "after", "nth": 2})
+    monkeypatch.setattr(
+        claiming, "alive", lambda place: False
+    )  # this process took it, and is dead to a second launch
+    with stored_site("tiny", task.root) as site:
+        again = claim(site, site.run_log("launch"), People(site.store, "tiny"))
+    assert again.start.receipt is not None
+    assert (again.start.exactness, again.start.receipt.differences) == ("exact", ())
+    assert len(read_locks(site.store, "tiny")) == 1
+    assert [rank.wait()[0] for rank in run.ranks(again.task)] == [0]
+    assert state_of(task).completed
