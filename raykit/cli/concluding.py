@@ -88,6 +88,7 @@ def conclude(
     case = _Case(subject, _views(found, subject))
     text, figures = _text(says), _effect(effect)
     _require_carried(case, outcome, (text, figures or ""))
+    _require_effect(outcome, figures)
     event = Concluded(
         outcome=outcome,
         says=text,
@@ -165,6 +166,16 @@ def _effect(text: str | None) -> str | None:
     return said
 
 
+def _require_effect(outcome: Outcome, effect: str | None) -> None:
+    if outcome in QUALITY and effect is None:
+        raise InvalidInput(
+            f"{outcome} by how much?",
+            field="--effect",
+            rule=f"the effect in the metric's units, with its uncertainty: {', '.join(QUALITY)} need it",
+            remedy='--effect "-0.004 +/- 0.002"',
+        )
+
+
 def _idea(subject: Subject, hypothesis: str | None) -> str | None:
     """The idea in words: a hypothesis of the diagnosis by its name, else what was typed, else that of the search."""
     if hypothesis is None:
@@ -234,6 +245,8 @@ _STAGES = {
 
 
 def _lines(case: _Case, told: Told[Concluded], earlier: Sequence[Known[Any]]) -> Iterator[str]:
+    from raykit.store.learned import about
+
     said = told.event
     script = " (scripted)" if said.scripted else ""
     yield f"  concluded{again(told.new)} by {said.person}{script}: {said.outcome}"
@@ -252,4 +265,6 @@ def _lines(case: _Case, told: Told[Concluded], earlier: Sequence[Known[Any]]) ->
         yield f"  long run {case.safeguards['long_run']}"
         yield f"  holdout  {case.safeguards['holdout']}"
     yield f"  chosen   {'after:' if earlier else 'with no selection on record'}"
-    yield from (f"    {known_line(each)}" for each in earlier)
+    for each in earlier:
+        gone = each.experiment == case.subject.name and about(each.event) == about(said)
+        yield f"    {known_line(each)}" + ("; superseded by this" if gone else "")

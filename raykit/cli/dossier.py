@@ -22,7 +22,7 @@ def dossier_lines(dossier: Dossier) -> Iterator[str]:
     yield f"ledger of {dossier.experiment}, source to comparison"
     yield from _facts(made_of(dossier))
     yield from _table("LOCK LOCKED BY CONTRACT CODE MEMBERS ENVIRONMENT WHAT", _revision_rows(dossier))
-    yield from _table("LAUNCH ATTEMPT STARTED HOST PID FROM END", _job_rows(dossier.jobs), right=("PID",))
+    yield from _table("LAUNCH ATTEMPT STARTED HOST PID FROM END", _job_rows(dossier), right=("PID",))
     charges = _charge_rows(dossier.charges, unit_of(dossier))
     yield from _table("LEASE LINE ATTEMPT LOCK WORST COST HELD END", charges, right=("WORST", "COST", "HELD"))
     yield from _table("WHEN WHO ACT WHAT", [_act_row(act, unit_of(dossier)) for act in dossier.acts])
@@ -88,12 +88,13 @@ def _value(value: object) -> str:
     return output.short(text) if len(text) == 64 else text[:40]
 
 
-def _job_rows(jobs: Sequence[Job]) -> Iterator[tuple[str, ...]]:
-    for job in jobs:
+def _job_rows(dossier: Dossier) -> Iterator[tuple[str, ...]]:
+    start = "the start" if dossier.view is None else look.origin(dossier.view)
+    for job in dossier.jobs:
         place = job.place
         yield job.launch, "", look.moment(job.at), place.host, str(place.pid), "", _job_end(job)
         for attempt in job.attempts:
-            came_from = "the start"
+            came_from = start
             if attempt.resumed_from is not None:
                 came_from = f"update {output.count(attempt.resumed_from)}, {attempt.exactness}"
             end, ended = NONE, attempt.ended

@@ -111,7 +111,7 @@ def _candidate(said: Said) -> str:
     manifest = output.short(given["manifest"])
     return (
         f"{given['candidate']} ({given['role']}), update {output.count(given.get('update', 0))}, manifest {manifest}, "
-        f"invested {invested}, cost {money}, by {output.clean(given['person'])}"
+        f"invested {invested}, cost {money}, by {output.clean(given['person'])}{_stands(said, 'corrected since')}"
     )
 
 
@@ -189,8 +189,7 @@ def came_to(dossier: Dossier) -> Facts:
             yield "", f"{gate.result.gate} {when}: {output.clean(gate.result.found)}"
     yield "checkpoints", _checkpoints(dossier)
     for gone in dossier.superseded:
-        span = f"{gone.superseded.from_:,} to {gone.superseded.to:,}"
-        yield "superseded", f"updates {span}, kept as cost: {output.clean(gone.superseded.why)}"
+        yield "superseded", f"{look.span(gone.superseded)}, kept as cost: {output.clean(gone.superseded.why)}"
     yield from (("projected", text) for text in _outlay(dossier))
     yield from (("sizing", _measured(said)) for said in dossier.learned.measured)
     yield from (("diagnosis", text) for text in _diagnosis(dossier))
@@ -233,7 +232,8 @@ def _measured(said: Said) -> str:
     memory = given.get("memory_bytes") or {}
     terms = ", ".join(f"{name} {output.size(size)}" for name, size in memory.items())
     took = f"{output.duration(given['time_ms'] / 1000)} for {output.count(given.get('units', 1))}"
-    return f"{given['what']} on {given['pool']}: {terms or took} ({output.clean(given['how'])})"
+    found = f"{given['what']} on {given['pool']}: {terms or took} ({output.clean(given['how'])})"
+    return found + _stands(said, "measured again since")
 
 
 def _diagnosis(dossier: Dossier) -> Iterator[str]:
@@ -271,7 +271,13 @@ def _concluded(said: Said) -> str:
     if given.get("effect"):
         parts.append(output.clean(given["effect"]))
     script = " (scripted)" if given.get("scripted") else ""
-    return f"{'; '.join(parts)}; at update {given['update']:,}, by {output.clean(given['person'])}{script}"
+    by = f"at update {given['update']:,}, by {output.clean(given['person'])}{script}"
+    return f"{'; '.join(parts)}; {by}{_stands(said, 'superseded by a later conclusion')}"
+
+
+def _stands(said: Said, otherwise: str) -> str:
+    """What is added to something that does not count any more."""
+    return f": {otherwise}" if said.superseded else ""
 
 
 def _noted(said: Said) -> str:

@@ -115,7 +115,7 @@ def measured(
     ] = None,
     pool: Annotated[PoolName | None, typer.Option("--pool", help="On which pool.")] = None,
     units: Annotated[
-        int, typer.Option("--units", min=1, help="Updates, saves or rows that took so long.")
+        int, typer.Option("--units", min=1, help="How many updates or saves took so long together.")
     ] = 1,
     memory: Annotated[
         list[str] | None, typer.Option("--memory", metavar="TERM=BYTES", help="A term of the memory.")
@@ -127,7 +127,8 @@ def measured(
 ) -> None:
     """A time or a memory that raykit did not measure itself: of a bill, another tool, an earlier system.
 
-    PART is gates, setup, update, save, drain, qc, generate, compare or memory.
+    PART is gates, setup, update, save, drain, qc, generate, compare or memory. One unit of update is one update, one
+    of save is one save; one of gates, setup, drain, qc, generate and compare is all of it once, for the whole pool.
 
     Raises:
         InvalidInput: a figure or the person is missing or wrong, or --how names no source.

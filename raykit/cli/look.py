@@ -12,7 +12,7 @@ from raykit.cli import output
 if TYPE_CHECKING:
     from raykit.pauses import InForce
     from raykit.read import PauseView, RunView
-    from raykit.records import Commit, EvaluationRow, MonitorRow, Row
+    from raykit.records import Commit, EvaluationRow, MonitorRow, Row, Superseded
     from raykit.store.check import Report
 
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -47,6 +47,14 @@ def moment(at: float) -> str:
 def many(count: int, what: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{output.count(count)} {what}{'' if count == 1 else 's'}"
+
+
+def span(gone: Superseded) -> str:
+    """`updates 11 to 15`. At update 0 nothing is trained: what is there is what a launch looked at before."""
+    first = max(1, gone.from_)
+    if gone.to == 0:
+        return "update 0, before any training"
+    return f"update {first:,}" if first == gone.to else f"updates {first:,} to {gone.to:,}"
 
 
 # --- status -------------------------------------------------------------------------------------------------
@@ -263,7 +271,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
         at = f"at update {output.count(development.update)}"
         yield "development", f"{development.metric} {number(development.value)} {at}"
     if view.superseded:
-        yield "cost", f"{output.count(view.superseded)} updates were trained and superseded"
+        were = "was" if view.superseded == 1 else "were"
+        yield "cost", f"{many(view.superseded, 'update')} {were} trained and superseded"
     if view.heard_at is not None:
         yield "last heard", f"{ago(view.heard_at, now)} ({moment(view.heard_at)})"
     if view.lock is not None:
@@ -272,7 +281,7 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
         yield "members", output.short(view.lock.data)
 
 
-def _origin(view: RunView) -> str:
+def origin(view: RunView) -> str:
     """What a first attempt started from."""
     base = None if view.lock is None else view.lock.base
     start = {} if view.lock is None else view.lock.settings.get("base") or {}
@@ -293,7 +302,7 @@ def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
             str(attempt.attempt),
             moment(attempt.started_at),
             attempt.place.host,
-            f"update {output.count(resume.update)}" if resume else _origin(view),
+            f"update {output.count(resume.update)}" if resume else origin(view),
             resume.exactness if resume else "exact",
             end,
         )

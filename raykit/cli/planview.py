@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from raykit.cli import output
+from raykit.cli import look, output
 
 if TYPE_CHECKING:
     from raykit.fleet.evidence import Case
@@ -76,7 +76,7 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     yield ""
     yield "  ALTERNATIVES"
     yield from options_table(review.options, evidence.money, whole=True)
-    yield from _hypotheses(case)
+    yield from hypotheses(case)
     if evidence.money.billed and evidence.money.lines:
         yield ""
         yield "  MONEY"
@@ -230,7 +230,8 @@ def _lines(money: Money) -> Iterator[str]:
         yield f"  {pool}: {text}"
 
 
-def _hypotheses(case: Case) -> Iterator[str]:
+def hypotheses(case: Case) -> Iterator[str]:
+    """What competes, and the tests that tell it apart, the most telling first; nothing without a diagnosis."""
     from raykit.review.diagnosis import rank
 
     diagnosis = case.site.plan.diagnosis
@@ -240,7 +241,9 @@ def _hypotheses(case: Case) -> Iterator[str]:
     yield "  HYPOTHESES"
     removed = set(case.evidence.seen.removed) if case.evidence.seen is not None else set()
     for name, hypothesis in diagnosis.hypotheses.items():
-        mark = "removed" if name in removed else f"dropped after {hypothesis.stop_after} failures"
+        mark = (
+            "removed" if name in removed else f"dropped after {look.many(hypothesis.stop_after, 'failure')}"
+        )
         yield f"  {name}: {one_line(hypothesis.says)} ({mark})"
     yield ""
     yield "  TESTS, the most telling first"

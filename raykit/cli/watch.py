@@ -407,7 +407,7 @@ def _event(event: object) -> str | None:
                 f"checkpoint {output.count(event.update)} ({event.reason}, {output.size(event.size_bytes)})"
             )
         case r.Superseded():
-            return f"updates {output.count(event.from_)} to {output.count(event.to)} superseded: {event.why}"
+            return f"{look.span(event)} superseded: {event.why}"
         case r.StopRequested():
             return f"asked to stop: {event.why}"
         case r.AttemptEnded():

@@ -134,8 +134,8 @@ def _superseded(events: Iterable[object], series: Series) -> int:
         if isinstance(event, Segment) and event.series == series:
             last = event.last
         elif isinstance(event, Superseded):
-            count += max(0, last - event.from_ + 1)
-            last = min(last, event.from_ - 1)
+            count += max(0, last - max(1, event.from_) + 1)  # at update 0 nothing is trained yet
+            last = max(0, min(last, event.from_ - 1))
     return count
 
 

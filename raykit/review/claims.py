@@ -81,7 +81,9 @@ def require_source(text: str, *, field: str) -> str:
     elif found := _ASSERTED.search(text):
         problem = f"{found.group()!r} is an assertion, and not where it was measured"
     elif not _TRACEABLE.search(text):
-        problem = f"{text!r} names nothing that can be looked up"
+        problem = (
+            f"{text!r} names nothing that can be looked up: no digit, as in a date or an id, and no path"
+        )
     if problem is not None:
         raise InvalidInput(
             problem,

@@ -75,7 +75,7 @@ def learn(
     def once(entries: Sequence[ExperimentEntry]) -> list[Record]:
         known = tuple(event for _, event in _learned(entries))
         event = decide(known)
-        before = next((seen for seen in reversed(known) if _subject(seen) == _subject(event)), None)
+        before = next((seen for seen in reversed(known) if about(seen) == about(event)), None)
         if isinstance(before, type(event)) and _said(before) == _said(event):
             told[:] = [Told(event=before, new=False, earlier=known)]
             return []
@@ -86,20 +86,20 @@ def learn(
     return told[0]
 
 
-def _subject(event: Learned) -> tuple[str, ...]:
-    """What an event is about: of two about the same, the later one counts."""
+def about(event: Learned) -> tuple[str, ...]:
+    """What an event is about: of two of one experiment about the same, the later one counts."""
     match event:
         case Observed():
-            about: tuple[str, ...] = (event.test,)
+            what: tuple[str, ...] = (event.test,)
         case Concluded():
-            about = (event.decision, event.contract, event.hypothesis or "")
+            what = (event.decision, event.contract, event.hypothesis or "")
         case Noted():
-            about = (event.kind, event.says)
+            what = (event.kind, event.says)
         case Measured():
-            about = (event.what, event.pool)
+            what = (event.what, event.pool)
         case RowsCounted():
-            about = (event.source,)
-    return (event.event, *about)
+            what = (event.source,)
+    return (event.event, *what)
 
 
 def _said(event: Learned) -> dict[str, object]:
@@ -142,7 +142,7 @@ class Lessons:
 
     def negatives(self) -> list[Known[Concluded]]:
         """Conclusions that an idea came to nothing; what the same experiment concluded later counts instead."""
-        newest = {(each.experiment, *_subject(each.event)): each for each in self.of(Concluded)}
+        newest = {(each.experiment, *about(each.event)): each for each in self.of(Concluded)}
         return [each for each in newest.values() if each.event.outcome in NEGATIVE]
 
     def incidents(self) -> list[Known[Noted]]:

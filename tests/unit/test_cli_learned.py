@@ -7,13 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 from makebudget import PLAN, PaidByNode
 from pydantic import ValidationError
 
-from raykit.cli import concluding, learned
+from raykit.cli import concluding, learned, planview
 from raykit.cli.main import main
 from raykit.errors import UnknownOutcomeError
 from raykit.ids import digest_of
@@ -36,6 +37,7 @@ from raykit.testing import Fault, FaultStore, MemoryStore, reply_lost
 
 BY = ("--by", "mira")
 SAYS = ("--says", "keep what there is")
+EFFECT = ("--effect", "0.02 +/- 0.01")
 
 DIAGNOSIS = """
 [diagnosis.hypotheses]
@@ -438,7 +440,7 @@ def test_a_screening_may_drop_an_idea_and_says_its_effect(raykit: Raykit, tmp_pa
     assert said.code == 0
     assert "stage    screening: it removes and ranks ideas, and confirms none" in said.out
     assert "effect   -0.004 +/- 0.002" in said.out
-    assert raykit("conclude", "refresh", "--outcome", "worse", *SAYS, *BY).code == 0
+    assert raykit("conclude", "refresh", "--outcome", "worse", *SAYS, *EFFECT, *BY).code == 0
 
 
 # covers PLAN-63, PLAN-62
@@ -456,7 +458,7 @@ def test_a_long_run_and_an_untouched_holdout_are_two_safeguards(raykit: Raykit, 
         "holdout": "not done: the plan keeps no split untouched",
     }
     completed(tmp_path, "short", more=SCREENING)
-    short = raykit("conclude", "short", "--outcome", "worse", *SAYS, *BY, "--json")
+    short = raykit("conclude", "short", "--outcome", "worse", *SAYS, *EFFECT, *BY, "--json")
     assert short.json["safeguards"]["long_run"] == "not done"
 
 
@@ -465,7 +467,7 @@ def test_how_it_was_selected_is_printed_with_the_final_comparison(raykit: Raykit
     completed(tmp_path)
     raykit("note", "refresh", "--selection", "width 16 dropped: 0.02 worse on development", *BY)
     raykit("note", "refresh", "--selection", "width 64 dropped: no memory", *BY)
-    said = raykit("conclude", "refresh", "--outcome", "better", *SAYS, *BY)
+    said = raykit("conclude", "refresh", "--outcome", "better", *SAYS, *EFFECT, *BY)
     lines = [line.strip() for line in said.out.splitlines()]
     at = lines.index("chosen   after:")
     assert [line.partition(": ")[2] for line in lines[at + 1 :]] == [
@@ -477,7 +479,7 @@ def test_how_it_was_selected_is_printed_with_the_final_comparison(raykit: Raykit
 
 def _conclude_other(raykit: Raykit, root: Path) -> str:
     completed(root, "unrelated")
-    return raykit("conclude", "unrelated", "--outcome", "better", *SAYS, *BY).out
+    return raykit("conclude", "unrelated", "--outcome", "better", *SAYS, *EFFECT, *BY).out
 
 
 # covers PLAN-52, PLAN-62
@@ -525,6 +527,64 @@ def test_a_conclusion_that_lacks_something_is_refused(
     refused = raykit("conclude", "refresh", *words, "--json")
     assert (refused.code, refused.error["field"]) == (2, field)
     assert events(tmp_path, "refresh") == []
+
+
+@pytest.mark.parametrize("outcome", concluding.QUALITY)
+def test_a_comparison_says_by_how_much(raykit: Raykit, tmp_path: Path, outcome: str) -> None:
+    completed(tmp_path)
+    refused = raykit("conclude", "refresh", "--outcome", outcome, *SAYS, *BY, "--json")
+    assert (refused.code, refused.error["field"]) == (2, "--effect")
+    assert events(tmp_path, "refresh") == []
+    assert raykit("conclude", "refresh", "--outcome", outcome, *SAYS, *EFFECT, *BY).code == 0
+
+
+# covers LEDGER-10
+def test_of_two_conclusions_the_newest_stands(raykit: Raykit, tmp_path: Path) -> None:
+    completed(tmp_path)
+    raykit("conclude", "refresh", "--outcome", "unresolved", "--says", "too short to tell", *BY)
+    said = raykit("conclude", "refresh", "--outcome", "better", *SAYS, *EFFECT, *BY)
+    (earlier,) = [line for line in said.out.splitlines() if "too short to tell" in line]
+    assert earlier.endswith("superseded by this")
+    idea = ("--hypothesis", "a lower rate")
+    raykit("conclude", "refresh", "--outcome", "invalid", *SAYS, *idea, *BY)
+    lines = [line for line in raykit("show", "refresh").out.splitlines() if "by mira" in line]
+    assert ["superseded by a later conclusion" in line for line in lines if "; at update" in line] == [
+        True,
+        False,
+        False,
+    ], "another idea is another question"
+    found = raykit("show", "refresh", "--json").json["ledger"]["learned"]["concluded"]
+    assert [(each["event"]["outcome"], each["superseded"]) for each in found] == [
+        ("unresolved", True),
+        ("better", False),
+        ("invalid", False),
+    ]
+
+
+def test_what_one_unit_is_and_what_a_source_needs_is_said(raykit: Raykit, tmp_path: Path) -> None:
+    told = " ".join(raykit("measured", "--help").out.split())
+    assert "One unit of update is one update, one of save is one save" in told
+    assert "gates, setup, drain, qc, generate and compare is all of it once, for the whole pool" in told
+    plan, how = plan_path(tmp_path), ("--what", "save", "--time-s", "2", *BY)
+    refused = raykit("measured", plan, *how, "--how", "index.json")
+    assert refused.code == 2
+    assert "names nothing that can be looked up: no digit, as in a date or an id, and no path" in (
+        refused.err
+    )
+    for source in ("index.json of 2026-11-01", "runs/index.json"):
+        assert raykit("measured", plan, *how, "--how", source).code == 0
+
+
+def test_failures_are_counted_in_words() -> None:
+    text = PLAN.format(name="p", updates=20, rate="1", account="a", ceiling="9") + DIAGNOSIS
+    diagnosis = load_plan(text.encode(), where="p.toml").diagnosis
+    evidence = SimpleNamespace(seen=None, observed_tests=())
+    case: Any = SimpleNamespace(
+        site=SimpleNamespace(plan=SimpleNamespace(diagnosis=diagnosis)), evidence=evidence
+    )
+    lines = list(planview.hypotheses(case))
+    assert "  rate: The learning rate is too high. (dropped after 1 failure)" in lines
+    assert "  capacity: The model is too small. (dropped after 2 failures)" in lines
 
 
 def test_an_edited_plan_is_not_what_was_run(raykit: Raykit, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 import raykit
 from raykit.budget import acts
+from raykit.cli import look
 from raykit.cli.dossier import dossier_lines
 from raykit.cli.main import main
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
@@ -46,6 +47,7 @@ from raykit.records import (
     Repaired,
     RestartApproved,
     RowsCounted,
+    Superseded,
 )
 from raykit.store import layout
 from raykit.store.local import LocalStore
@@ -422,6 +424,43 @@ def test_a_restart_keeps_all_that_was_there() -> None:
     assert "updates 11 to 15, kept as cost: attempt 2 resumes" in text
 
 
+def test_where_an_attempt_started_is_the_same_in_both_tables() -> None:
+    maker = Frozen(MemoryStore())
+    maker.freeze()
+    base = LockedBase(
+        candidate="digits-vae", origin="run", experiment="digits-vae", update=2000, attempt=1,
+        manifest=sha256(b"m"), key="experiments/digits-vae/manifest.json",
+    )  # fmt: skip
+    maker.lock_again(base=base, settings={"base": {"candidate": "digits-vae", "start": "continue"}})
+    trained(maker)
+    found = open_at(maker)
+    assert found.view is not None
+    above = "\n".join(look.run_lines(found.view, None, {}, maker.at))
+    (attempt,) = [line for line in above.splitlines() if line.startswith("1  ")]
+    assert "digits-vae at 2,000" in attempt
+    text = text_of(found)
+    table = text[text.index("LAUNCH") : text.index("gates")]
+    assert "digits-vae at 2,000" in table
+    assert "the start" not in table
+
+
+def test_a_launch_that_a_gate_has_ended_trained_nothing_that_could_be_superseded() -> None:
+    maker = frozen()
+    maker.launch()
+    maker.begin()
+    maker.end("failed", detail="gate first failed")
+    maker.release("failed")
+    maker.launch()
+    maker.say([Superseded(from_=0, to=0, why="attempt 2 starts from update 0")])
+    found = open_at(maker)
+    assert found.view is not None
+    assert found.view.superseded == 0
+    assert "trained and superseded" not in "\n".join(look.run_lines(found.view, None, {}, maker.at))
+    assert "superseded   update 0, before any training, kept as cost: attempt 2 starts" in text_of(found)
+    assert look.span(Superseded(from_=0, to=5, why="w")) == "updates 1 to 5"
+    assert look.span(Superseded(from_=5, to=5, why="w")) == "update 5"
+
+
 HERE = this_place()
 GONE = HERE.model_copy(update={"started": HERE.started + 1})
 LEASE_S = 60.0
@@ -581,6 +620,15 @@ def test_adopted_weights_say_that_their_history_is_absent() -> None:
     text = text_of(found)
     assert "invested not known, cost not known, by mira" in text
     assert "invested 2 accelerator-hours, cost 5.98, by ada" in text
+
+
+def test_a_statement_that_was_corrected_is_marked() -> None:
+    maker = frozen()
+    said = Registered(candidate="mine", role="search-checkpoint", origin="run", manifest=sha256(b"x"), key="x",
+                      experiment="digits", rows=7, person="ada")  # fmt: skip
+    register(maker, said, said.model_copy(update={"rows": 8, "corrects": True}))
+    assert [each.superseded for each in open_at(maker).candidates] == [True, False]
+    assert text_of(open_at(maker)).count("by ada: corrected since") == 1
 
 
 def register(maker: Frozen, *events: Registered) -> None:

@@ -29,6 +29,7 @@ from raykit.records import (
     RestartApproved,
     RowsCounted,
 )
+from raykit.store.learned import about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,12 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One event of the experiment's log, and when it was said."""
+    """One event of a log, and when it was said."""
 
     at: float
     event: Record
+    superseded: bool = False
+    """Something else was said of the same later, and counts instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,17 +167,21 @@ def _of_account(entries: Iterable[AccountEntry], experiment: str) -> Iterator[Ac
 
 def learned_of(entries: Iterable[ExperimentEntry]) -> Learned:
     """What people concluded, noted, measured and counted."""
-    found: dict[type[Record], list[Said]] = {Concluded: [], Noted: [], Measured: [], RowsCounted: []}
-    for entry in entries:
-        for event in entry.events:
-            if type(event) in found:
-                found[type(event)].append(Said(at=entry.at, event=event))
-    return Learned(
-        concluded=tuple(found[Concluded]),
-        noted=tuple(found[Noted]),
-        measured=tuple(found[Measured]),
-        counted=tuple(found[RowsCounted]),
-    )
+    learned = [
+        (entry.at, event)
+        for entry in entries
+        for event in entry.events
+        if isinstance(event, Concluded | Noted | Measured | RowsCounted)
+    ]
+    last = {about(event): n for n, (_, event) in enumerate(learned)}
+    said = [
+        Said(at=at, event=event, superseded=last[about(event)] != n) for n, (at, event) in enumerate(learned)
+    ]
+
+    def of(kind: type[Record]) -> tuple[Said, ...]:
+        return tuple(each for each in said if isinstance(each.event, kind))
+
+    return Learned(concluded=of(Concluded), noted=of(Noted), measured=of(Measured), counted=of(RowsCounted))
 
 
 def diagnosed_of(entries: Iterable[ExperimentEntry], lock: Lock | None) -> Diagnosed | None:
@@ -209,11 +216,15 @@ def diagnosed_of(entries: Iterable[ExperimentEntry], lock: Lock | None) -> Diagn
 
 def registered_of(entries: Iterable[Any], experiment: str, manifest: str | None) -> tuple[Said, ...]:
     """Candidates that this experiment made, and the one whose weights it starts from."""
-    return tuple(
-        Said(at=entry.at, event=event)
+    said = [
+        (entry.at, event)
         for entry in entries
         for event in entry.events
         if isinstance(event, Registered) and (event.experiment == experiment or event.manifest == manifest)
+    ]
+    last = {event.candidate: n for n, (_, event) in enumerate(said)}
+    return tuple(
+        Said(at=at, event=event, superseded=last[event.candidate] != n) for n, (at, event) in enumerate(said)
     )
 
 
