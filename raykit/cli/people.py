@@ -21,9 +21,11 @@ from raykit.cli.options import (
     Scripted,
     again,
     at_root,
+    holds_store,
     is_scripted,
     open_root,
     person_of,
+    store_line,
     words,
 )
 from raykit.cli.pausing import known_scope, run_name
@@ -162,7 +164,8 @@ def approve_plan(
     person = person_of(by)
     covers = _amount(amount)
     why = None if reason is None else words(reason, field="--reason", what="an empty reason")
-    store = open_root(root).store
+    found = open_root(root)
+    store, opened = found.store, not holds_store(found)
     name, digest_of = _planned(store, target, root)
     ledger, _ = experiment_ledger(store, name, by=person)
     by_script = is_scripted(scripted)
@@ -189,6 +192,7 @@ def approve_plan(
                 "scripted": by_script,
                 "projection": digest_of(ledger.book),
                 "new": bool(written),
+                "new_store": opened,
                 "does_not_cover": COVERS_NOT,
             }
         )
@@ -201,6 +205,7 @@ def approve_plan(
                 f"  covers   {name} {show_money.upto(covers, ledger.book.unit)}: {COVERS}",
                 f"  not      {COVERS_NOT}",
                 f"  continue raykit resume {target}{at_root(root)}",
+                *store_line(found, opened),
             ]
         )
     )

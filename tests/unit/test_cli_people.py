@@ -475,6 +475,9 @@ def test_a_plan_file_that_was_never_launched_gets_its_account_and_its_approval(
     called = raykit("approve", "plan", file, "1", *BY, "--json")
     assert called.code == 0, called.err
     assert called.json["experiment"] == called.json["account"] == "tiny"
+    assert called.json["new_store"] is True
+    other = str(tmp_path / "elsewhere")
+    assert f"  a new store: {other}" in raykit("approve", "plan", file, "1", *BY, "--root", other).out
     plan = load_plan(Path(file).read_bytes(), where=file)
     assert called.json["projection"] == projection(plan, ceiling=usd("1"))
     assert raykit("approve", "plan", file, "1", *BY).out.startswith("  approved already by mira")
