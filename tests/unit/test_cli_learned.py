@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -272,6 +273,25 @@ def test_predictions_are_not_rewritten_once_something_was_seen(raykit: Raykit, t
     assert "refused  diagnosis.tests.fixture.predicts.mask: changed from" in raykit("observe", plan).out
     assert raw(tmp_path) == before
     assert raykit("observe", plan_path(tmp_path), "useless", "--other", "--saw", "a slow fall", *BY).code == 0
+
+
+# covers PLAN-73
+def test_the_check_of_a_plan_refuses_predictions_that_were_rewritten(raykit: Raykit, tmp_path: Path) -> None:
+    for name in ("plan.toml", "recipe.py"):
+        shutil.copy(Path(__file__).parents[1] / "tiny" / name, tmp_path / name)
+    path = tmp_path / "plan.toml"
+    tests = DIAGNOSIS + 'note = "a wrong denominator looks like a rate that is too high"\n'
+    tiny = path.read_text()
+    path.write_text(tiny + tests)
+    assert raykit("plan", "check", str(path)).code == 0
+    raykit("observe", str(path), "fixture", "--as", "rate", "--saw", "the reference's error", *BY)
+    assert raykit("plan", "check", str(path)).code == 0
+    path.write_text(tiny + tests.replace('mask = "scales with the padding"', 'mask = "scales with the rows"'))
+    refused = raykit("plan", "check", str(path))
+    assert refused.code == 3
+    assert "PLAN-73" in refused.err
+    assert "what was predicted predates what was seen" in refused.err
+    assert "diagnosis.tests.fixture.predicts.mask" in refused.err
 
 
 # covers PLAN-56, GOLD-10
