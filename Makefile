@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 DEMO   := demo
 STORE  := $(DEMO)/store
 
-.PHONY: help install demo prove test test-ray test-plain check chaos bench clean
+.PHONY: help install demo prove test test-ray test-store test-plain check chaos bench clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -30,14 +30,17 @@ endif
 prove: $(STAMP)  ## kill that run five times at random moments: the two final digests are equal
 	$(BIN)/python -m jobs.prove --root $(DEMO)/prove
 
-test: $(STAMP)   ## the suite, in two halves at once: under ten minutes on two cores
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-ray test-plain
+test: $(STAMP)   ## the suite, in two lanes at once: under ten minutes on two cores
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-store test-plain
 
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow and not gpu"
 
+test-store: test-ray
+	$(BIN)/python -m pytest -m "not ray and not slow and not gpu" tests/store tests/sim
+
 test-plain: $(STAMP)
-	$(BIN)/python -m pytest -m "not ray and not slow and not gpu"
+	$(BIN)/python -m pytest -m "not ray and not slow and not gpu" --ignore tests/store --ignore tests/sim
 
 check: $(STAMP)  ## lint, types, layers
 	$(BIN)/ruff check .

@@ -123,7 +123,13 @@ def test_a_kill_inside_an_update(
     ends_the_same(run, undisturbed(plan))
 
 
-@pytest.mark.parametrize("plan", PLANS)
+MANY = {"four-ranks", "two-ranks-two-loaders"}
+"""Left to `make chaos`: three ranks, and two loaders, are what differs in kind."""
+
+
+@pytest.mark.parametrize(
+    "plan", [pytest.param(plan, marks=pytest.mark.slow) if plan in MANY else plan for plan in PLANS]
+)
 def test_kills_at_random_moments(
     plan: str, nursery: Nursery, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:

@@ -122,7 +122,9 @@ class Held:
         assert list(audit(open_ledger(self.site.store, "tiny", by="test").entries)) == []
 
 
-@pytest.mark.parametrize("only_door", [False, True], ids=["store", "door"])
+@pytest.mark.parametrize(
+    "only_door", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["store", "door"]
+)
 @pytest.mark.parametrize("world", WORLDS)
 def test_held_and_gone_on(nursery: Nursery, tmp_path: Path, same: Same, world: int, only_door: bool) -> None:
     run = Held(nursery, tmp_path, world)

@@ -388,7 +388,7 @@ def check_sums(book: Book, entries: Sequence[AccountEntry]) -> None:
 
 # covers I6, I13, BUD-01..06, BUD-24, BUD-27, F10, F11
 EACH_PUSH = settings(
-    max_examples=2000, stateful_step_count=25, deadline=None, derandomize=True, print_blob=True
+    max_examples=1000, stateful_step_count=25, deadline=None, derandomize=True, print_blob=True
 )
 AT_NIGHT = settings(EACH_PUSH, max_examples=50_000, derandomize=False, database=None)
 
