@@ -29,6 +29,7 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
     yield from _facts(
         [
             *_change(case),
+            *_so_far(case),
             ("trains", _trains(case)),
             ("length", _length(case.lock)),
             ("stage", f"{evidence.stage}: {evidence.stage_why}"),
@@ -72,7 +73,7 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     plan, evidence = case.site.plan, case.evidence
     yield _head(case, lock)
     yield ""
-    yield from _facts([*statement(evidence, review), ("claim", _claim(plan))])
+    yield from _facts([*statement(evidence, review), *_so_far(case), ("claim", _claim(plan))])
     yield ""
     yield "  ALTERNATIVES"
     yield from options_table(review.options, evidence.money, whole=True)
@@ -169,6 +170,15 @@ def _change(case: Case) -> list[tuple[str, str]]:
     if evidence.settings:
         found.append(("settings", "; ".join(evidence.settings)))
     return found
+
+
+def _so_far(case: Case) -> list[tuple[str, str]]:
+    """What this very plan has done already."""
+    seen = case.evidence.seen
+    if seen is None or seen.update is None:
+        return []
+    changed = f"; {len(seen.changed)} settings were changed since" if seen.changed else ""
+    return [("so far", f"{case.site.name} itself has trained {seen.update:,} updates here{changed}")]
 
 
 def _trains(case: Case) -> str:

@@ -194,6 +194,6 @@ def misfits_of(site: Site, base: Base | None) -> tuple[str, ...]:
         StoreUnavailableError: the store did not answer.
     """
     plan = site.plan
-    if base is None or plan.base is None or plan.base.start in ("use", "fresh") or plan.data is not None:
+    if base is None or plan.base is None or plan.base.start == "use" or plan.data is not None:
         return ()
     return misfits(site.store, base.locked, load_recipe(plan.recipe, site.folder), plan.run.params)
