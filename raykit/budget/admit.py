@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from raykit.budget.amounts import PERMILLE, as_input, measured, plain, shown, worst_of
-from raykit.budget.book import AUTONOMOUS, IDLE, Allocation, Book, Lease, running
+from raykit.budget.book import IDLE, Allocation, Book, Lease, running
 from raykit.errors import (
     ApprovalError,
     BudgetError,
@@ -21,7 +21,7 @@ from raykit.errors import (
     NotFoundError,
     ReplanError,
 )
-from raykit.records import Accrued, EndReason, Line, Purpose, Reserved, Settled, Terms, Voided
+from raykit.records import AUTONOMOUS, Accrued, EndReason, Line, Purpose, Reserved, Settled, Terms, Voided
 
 FULL: frozenset[Purpose] = frozenset({"target", "comparison", "confirmation"})
 """Purposes whose work is full-quality: blocked while a necessary check has failed. A check itself is not."""

@@ -15,7 +15,6 @@ from raykit.budget.amounts import time_cost
 from raykit.budget.worst import Past
 from raykit.errors import CancelledError, NotFoundError
 from raykit.records import (
-    MICRO,
     AccountEntry,
     AccountOpened,
     Accrued,
@@ -36,9 +35,6 @@ from raykit.records import (
     Unit,
     Voided,
 )
-
-AUTONOMOUS = 5 * MICRO
-"""US dollars below which an account may come without a person's approval, over its whole life."""
 
 RESERVES: frozenset[Purpose] = frozenset({"confirmation", "recovery"})
 """Purposes that are kept for later: what other work overruns is taken from nothing else."""

@@ -283,9 +283,10 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
 
 def origin(view: RunView) -> str:
     """What a first attempt started from."""
-    base = None if view.lock is None else view.lock.base
-    start = {} if view.lock is None else view.lock.settings.get("base") or {}
-    if base is None or start.get("start") not in ("continue", "replay", "pilot"):
+    from raykit.read.bases import trained_from
+
+    base = None if view.lock is None else trained_from(view.lock)
+    if base is None:
         return "the start"
     return f"{base.candidate} at {output.count(base.update)}"
 

@@ -7,7 +7,7 @@ no clock, no store, no recipe.
 
 from __future__ import annotations
 
-from raykit.plan.deciding import OTHERWISE, STARTS, Comparison, Diagnosis, DiagnosticTest, Start
+from raykit.plan.deciding import OTHERWISE, STARTS, TRAINS_FROM, Comparison, Diagnosis, DiagnosticTest, Start
 from raykit.plan.judged import Judged, LockedBase, Looked, Option, RowChange, RunSeen, Stage
 from raykit.plan.load import MAX_BYTES, load_plan, located
 from raykit.plan.lock import (
@@ -33,6 +33,7 @@ __all__ = [
     "MAX_BYTES",
     "OTHERWISE",
     "STARTS",
+    "TRAINS_FROM",
     "Comparison",
     "Diagnosis",
     "DiagnosticTest",

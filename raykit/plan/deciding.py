@@ -24,6 +24,9 @@ Start = Literal["use", "continue", "replay", "pilot", "fresh"]
 STARTS: tuple[Start, ...] = ("use", "continue", "replay", "pilot", "fresh")
 """What can be done with weights that are there, in the order in which it is considered."""
 
+TRAINS_FROM: frozenset[Start] = frozenset(("continue", "replay", "pilot"))
+"""The starts that train on from a base: `use` trains nothing, `fresh` starts from the recipe's own weights."""
+
 Refit = Literal["initialization", "identical-arms", "base-invalid", "uniform-exposure"]
 
 

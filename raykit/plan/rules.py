@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raykit.plan.deciding import OTHERWISE, BaseRun, Comparison, Diagnosis, Protocol, Value
+from raykit.plan.deciding import OTHERWISE, TRAINS_FROM, BaseRun, Comparison, Diagnosis, Protocol, Value
 from raykit.plan.model import Run, StopRule
 from raykit.plan.tables import Budget, Claim, Data, Generate, Notify, Pool, Qc, Range, Search, Splits
 
@@ -96,7 +96,7 @@ def _roles(valid: Valid) -> Iterator[Finding]:
 
 
 def _base(base: BaseRun) -> Iterator[Finding]:
-    if base.start in ("continue", "replay", "pilot") and "weights" not in base.keep:
+    if base.start in TRAINS_FROM and "weights" not in base.keep:
         yield Finding(
             ("base", "keep"),
             f"carries no weights over, and base.start is {base.start}",

@@ -16,7 +16,7 @@ from typing import Literal
 
 from raykit.errors import CorruptError, NotFoundError, UnsafeNameError
 from raykit.ids import safe_name
-from raykit.plan import Lock, LockedBase
+from raykit.plan import TRAINS_FROM, Lock, LockedBase
 from raykit.read.dossier.frozen import read_manifest
 from raykit.read.money import money_of
 from raykit.read.root import Root
@@ -26,9 +26,6 @@ from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_adopted, read_candidates, read_statements, verify_adopted
 from raykit.store.commit import newest_good, verify
 from raykit.store.plans import newest_stored_lock
-
-TRAINS_FROM = frozenset({"continue", "replay", "pilot"})
-"""The starts that train on from a base; `use` trains nothing, `fresh` starts from the recipe's own weights."""
 
 MAX_NAMES = 8
 """How many names an error lists."""

@@ -347,7 +347,7 @@ def accelerators_of(plan: Plan, pool: str = "train") -> int:
 
     The rows of a search share the training pool: these are the accelerators of one of them.
     """
-    found = _pool(plan, pool)
+    found = pool_of(plan, pool)
     if found is not None and found.gpus > 0:
         shared = 1 if pool != "train" or plan.search is None else plan.search.concurrent
         return max(1, found.gpus // shared)
@@ -361,7 +361,7 @@ def waves_of(plan: Plan) -> int:
 
 def rate_of(plan: Plan, book: Book | None, pool: str = "train") -> tuple[int, str]:
     """Micro-units for an accelerator-hour of a pool, and where that comes from: the newest that was recorded."""
-    found = _pool(plan, pool)
+    found = pool_of(plan, pool)
     if found is None:
         return 0, "this machine's own CPUs: not billed"
     if plan.budget is not None and plan.budget.accelerator_hours is not None:
@@ -374,7 +374,8 @@ def rate_of(plan: Plan, book: Book | None, pool: str = "train") -> tuple[int, st
     return _amount(price.rate, field=f"pools.{pool}.usd_per_hour"), price.source
 
 
-def _pool(plan: Plan, name: str) -> Pool | None:
+def pool_of(plan: Plan, name: str) -> Pool | None:
+    """The pool of that name; None if the plan has none."""
     return next((pool for known, pool in plan.pools.items() if known == name), None)
 
 

@@ -12,7 +12,9 @@ beside what is compared, never inside it.
 from __future__ import annotations
 
 from raykit.records.account import (
+    AUTONOMOUS,
     LARGEST,
+    LONGEST_MS,
     MICRO,
     AccountEntry,
     AccountEvent,
@@ -121,8 +123,10 @@ from raykit.records.shared import (
 )
 
 __all__ = [
+    "AUTONOMOUS",
     "EXACTNESS",
     "LARGEST",
+    "LONGEST_MS",
     "MICRO",
     "AccountEntry",
     "AccountEvent",

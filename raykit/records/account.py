@@ -16,12 +16,16 @@ from raykit.records.entry import Entry
 from raykit.records.shared import EndReason, Words
 
 MICRO = 1_000_000
+AUTONOMOUS = 5 * MICRO
+"""Micro-USD that an account has to stay below for work that nobody approves, over its whole life."""
 LARGEST = 10**15
 """A billion units: more than that is a mistake of somebody's."""
 
 Unit = Literal["usd", "accelerator-hours"]
 Micros = Annotated[int, Field(ge=0, le=LARGEST)]
-Milliseconds = Annotated[int, Field(ge=0, le=10**12)]
+LONGEST_MS = 10**12
+"""Thirty years: no record holds a longer time."""
+Milliseconds = Annotated[int, Field(ge=0, le=LONGEST_MS)]
 Permille = Annotated[int, Field(ge=1000, le=100_000)]
 """A factor from 1 to 100, in thousandths."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raykit.plan import Comparison
+from raykit.plan import TRAINS_FROM, Comparison
 from raykit.review import words
 from raykit.review.evidence import Evidence
 from raykit.review.rule import Flaw
@@ -53,7 +53,7 @@ def _twins(comparison: Comparison) -> tuple[str, str] | None:
 
 def substitution(evidence: Evidence) -> Iterator[Flaw]:
     """12: nothing is silently replaced: weights go into the model that they are of."""
-    if evidence.model_settings and evidence.chosen in ("continue", "replay", "pilot"):
+    if evidence.model_settings and evidence.chosen in TRAINS_FROM:
         assert evidence.base is not None
         yield Flaw(
             "base.start",

@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 
 from raykit.ids import Digest
 from raykit.plan import LockedBase, Looked, Plan, RowChange, Stage, Start
-from raykit.records import CandidateRole, Concluded, Line, Noted, Observed, Unit
-
-AUTONOMOUS = 5_000_000
-"""Micro-USD that an account has to stay below for work that nobody approves, all of it together."""
+from raykit.records import AUTONOMOUS, CandidateRole, Concluded, Line, Noted, Observed, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +180,13 @@ class Evidence:
     measured: tuple[Measurement, ...] = ()
     failed_gates: tuple[str, ...] = ()
     """Necessary checks that have failed and are not repaired."""
-    observed_tests: tuple[str, ...] = ()
-    """Diagnostic tests of the plan that have been run."""
     observed: tuple[Observed, ...] = ()
     """What they showed, each with what had been predicted of it, in order."""
+
+    @property
+    def observed_tests(self) -> tuple[str, ...]:
+        """Diagnostic tests of the plan that have been run."""
+        return tuple(event.test for event in self.observed)
 
     @property
     def restarts(self) -> bool:

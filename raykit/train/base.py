@@ -15,8 +15,7 @@ import torch
 
 from raykit.errors import CorruptError, GateError, NotFoundError
 from raykit.ids import sha256
-from raykit.plan import Lock, LockedBase, Plan
-from raykit.read.bases import TRAINS_FROM
+from raykit.plan import TRAINS_FROM, Lock, LockedBase, Plan
 from raykit.records import Manifest
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_adopted

@@ -80,7 +80,7 @@ def gather(
     log = site.run_log("reader")
     acts = read_acts(site.store, site.name)
     others = dict(others_of(site))
-    base = declared(site) or undeclared(site, others)
+    base = declared(site) or undeclared(site, log, others)
     known = known_of(site.store, site.plan, base=times_from(site, base))
     require_sizes(site.plan, known)
     book, money = money_of(site, lock, log, known)
@@ -116,13 +116,12 @@ def gather(
         negatives=tuple(negatives_of(site, others)),
         incidents=tuple(
             Incident(experiment=name, noted=event)
-            for name, (_, events) in others.items()
-            for event in events
+            for name, (_, theirs) in others.items()
+            for event in theirs.learned
             if isinstance(event, Noted)
         ),
         measured=tuple(measurements(known)),
         failed_gates=failed_gates(log.state, acts),
-        observed_tests=tuple(event.test for event in learned),
         observed=tuple(learned),
     )
     return Case(site=site, lock=lock, ready=ready, book=book, evidence=evidence)

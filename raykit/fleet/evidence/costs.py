@@ -19,21 +19,19 @@ from raykit.read.sizing import (
     accelerators_of,
     ceiling_of,
     expected_wall_ms,
+    pool_of,
     rate_of,
     sized,
     unit_of,
     waves_of,
     work_around,
 )
-from raykit.records import LARGEST, Line
+from raykit.records import LARGEST, LONGEST_MS, Line
 from raykit.review import Base, Measurement, Money, OptionCost
 from raykit.store.log import RunLog
 
 NEVER_REFUSES = 1e8
 """A ceiling that has room for anything."""
-
-LONGEST_MS = 10**12
-"""Thirty years: no record holds a longer time."""
 
 
 # --- what no record could hold ------------------------------------------------------------------------------
@@ -142,7 +140,7 @@ def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | 
     work_ms = (0 if train.rate == 0 else train.wall_ms) if wall_ms is None else wall_ms
     unit = unit_of(plan)
     kept = (CONFIRMATION, RECOVERY, SCRATCH)
-    worst = sum(line.planned for line in planned if line.line not in kept) if planned else 0
+    worst = sum(line.planned for line in planned if line.line not in kept)
     return book, Money(
         unit=unit,
         ceiling=ceiling_of(plan) if book is None else book.allocations[site.name].ceiling,
@@ -173,9 +171,10 @@ def _sizing_without_room(plan: Plan, known: Known) -> Sizing:
 def _rates(plan: Plan, book: Book | None, unit: str) -> dict[str, str]:
     found = {}
     for pool in ("train", "qc", "generate", "search"):
-        if pool == "train" or any(known == pool for known in plan.pools):
+        declared = pool_of(plan, pool)
+        if pool == "train" or declared is not None:
             rate, source = rate_of(plan, book, pool)
-            price = next((p.usd_per_hour for known, p in plan.pools.items() if known == pool), None)
+            price = None if declared is None else declared.usd_per_hour
             billed = f", billed by the {price.billed}" if price is not None else ""
             found[pool] = source if rate == 0 else f"{shown(rate)} ({source}{billed})"
     return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from raykit.errors import CorruptError, NotFoundError
 from raykit.fleet.site import RUN, Site
 from raykit.ids import digest_of
 from raykit.pauses import Acts
 from raykit.plan import Lock, Looked, RunSeen, contract, decision_digest, differences
+from raykit.plan.lock import digest_of_decision
 from raykit.read.root import Root
 from raykit.records import Concluded, Observed
 from raykit.review import Negative, Pilot, Seen
@@ -39,11 +41,19 @@ def seen_of(site: Site, log: RunLog, observed: list[Observed]) -> Seen | None:
     )
 
 
-Others = Mapping[str, tuple[Lock | None, tuple[object, ...]]]
+class Other(NamedTuple):
+    """Another experiment of the store."""
+
+    lock: Lock | None
+    """Its newest."""
+    acts: Acts
 
 
-def others_of(site: Site) -> Iterator[tuple[str, tuple[Lock | None, tuple[object, ...]]]]:
-    """Every other experiment of the store: its newest lock, and what was learned from it.
+Others = Mapping[str, Other]
+
+
+def others_of(site: Site) -> Iterator[tuple[str, Other]]:
+    """Every other experiment of the store, by name.
 
     Raises:
         CorruptError: what is stored does not match its digests.
@@ -53,7 +63,12 @@ def others_of(site: Site) -> Iterator[tuple[str, tuple[Lock | None, tuple[object
         if name == site.name:
             continue
         acts = read_acts(site.store, name)
-        yield name, (_newest(site.store, name, acts), acts.learned)
+        yield name, Other(_newest(site.store, name, acts), acts)
+
+
+def same_decision(site: Site, lock: Lock) -> bool:
+    """Whether a lock is for the plan's decision, whatever its spaces and capitals."""
+    return digest_of_decision(str(lock.settings.get("decision", ""))) == decision_digest(site.plan)
 
 
 def _newest(store: ObjectStore, name: str, acts: Acts) -> Lock | None:
@@ -80,18 +95,17 @@ def looked_of(site: Site, lock: Lock, others: Others) -> Looked:
 
 
 def _runs(site: Site, lock: Lock, others: Others) -> Iterator[RunSeen]:
-    for name, (other, learned) in others.items():
+    for name, (other, acts) in others.items():
         if other is None or not _related(site, lock, other):
             continue
         log = RunLog(site.store, name, RUN, by="reader")
         log.refresh()
         state = log.state
         ended = state.ended
-        concluded = [event for event in learned if isinstance(event, Concluded)]
-        cancelled = read_acts(site.store, name).cancelled is not None
+        concluded = [event for event in acts.learned if isinstance(event, Concluded)]
         yield RunSeen(
             experiment=name,
-            state="cancelled" if cancelled else "running" if ended is None else ended.reason,
+            state="cancelled" if acts.cancelled is not None else "running" if ended is None else ended.reason,
             update=state.recorded(),
             updates=other.updates,
             outcome=f"{concluded[-1].outcome}: {concluded[-1].says}" if concluded else None,
@@ -100,7 +114,7 @@ def _runs(site: Site, lock: Lock, others: Others) -> Iterator[RunSeen]:
 
 def _related(site: Site, lock: Lock, other: Lock) -> bool:
     return (
-        str(other.settings.get("decision", "")).lower().split() == site.plan.decision.lower().split()
+        same_decision(site, other)
         or other.data == lock.data
         or str(other.settings.get("recipe")) == site.plan.recipe
         or (site.base is not None and other.name == site.base.experiment)
@@ -109,13 +123,13 @@ def _related(site: Site, lock: Lock, other: Lock) -> bool:
 
 def pilot_of(site: Site, others: Others) -> Pilot | None:
     """A pilot from the same weights that people have concluded something from."""
-    for name, (lock, learned) in others.items():
+    for name, (lock, acts) in others.items():
         base = None if lock is None else lock.settings.get("base")
         if lock is None or not isinstance(base, Mapping) or base.get("start") != "pilot":
             continue
         if site.base is None or lock.base is None or lock.base.manifest != site.base.manifest:
             continue
-        concluded = [event for event in learned if isinstance(event, Concluded)]
+        concluded = [event for event in acts.learned if isinstance(event, Concluded)]
         if concluded:
             last = concluded[-1]
             return Pilot(
@@ -131,8 +145,8 @@ def negatives_of(site: Site, others: Others) -> Iterator[Negative]:
     """Ideas that came to nothing before, and what this plan has in common with them."""
     decision, setting = decision_digest(site.plan), digest_of(contract(site.plan))
     ideas = () if site.plan.search is None else (site.plan.search.hypothesis,)
-    for name, (_, learned) in others.items():
-        for event in _standing(learned):
+    for name, (_, acts) in others.items():
+        for event in _standing(acts.learned):
             same = alike(event, decision=decision, contract=setting, hypotheses=ideas)
             if event.outcome in NEGATIVE and {"setting", "hypothesis"} & set(same):
                 yield Negative(experiment=name, concluded=event, same=same)

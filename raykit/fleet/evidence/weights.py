@@ -5,11 +5,10 @@ from __future__ import annotations
 from raykit.data.members import compare
 from raykit.data.members import load as load_members
 from raykit.errors import CorruptError, NotFoundError
-from raykit.fleet.evidence.earlier import Others
+from raykit.fleet.evidence.earlier import Others, same_decision
 from raykit.fleet.evidence.paper import counted_rows
 from raykit.fleet.site import RUN, Site
-from raykit.plan import Lock, LockedBase, Plan, RowChange, contract, decision_digest, differences
-from raykit.plan.lock import digest_of_decision
+from raykit.plan import Lock, LockedBase, Plan, RowChange, contract, differences
 from raykit.read.bases import BaseFacts, base_facts, locked_commit
 from raykit.read.sizing import base_experiment
 from raykit.records import Commit
@@ -33,7 +32,7 @@ def declared(site: Site) -> Base | None:
     return None if site.base is None else _base(site, site.base, declared=True)
 
 
-def undeclared(site: Site, others: Others) -> Base | None:
+def undeclared(site: Site, log: RunLog, others: Others) -> Base | None:
     """Weights for the same decision that the plan does not name: of all in this store, those with the most updates.
 
     A run that has begun goes on from its own.
@@ -42,13 +41,12 @@ def undeclared(site: Site, others: Others) -> Base | None:
         CorruptError: what is stored does not match its digests.
         StoreUnavailableError: the store did not answer.
     """
-    if site.run_log("reader").state.attempts:
+    if log.state.attempts:
         return None
-    wanted = decision_digest(site.plan)
     trained = [
         (commit, name)
         for name, (lock, _) in others.items()
-        if lock is not None and digest_of_decision(str(lock.settings.get("decision", ""))) == wanted
+        if lock is not None and same_decision(site, lock)
         for commit in _trained(site.store, name)
     ]
     for commit, name in sorted(trained, key=lambda each: each[0].update, reverse=True):
