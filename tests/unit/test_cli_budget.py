@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from called import Raykit, calls
 from makebudget import PaidByNode, usd
 from makerun import RunMaker
 
-from raykit.cli.main import main
 from raykit.records import Held, Settled, Terms
 from raykit.store.ledger import Ledger
 from raykit.store.local import LocalStore
 from raykit.store.place import this_place
-
-
-@dataclass(frozen=True)
-class Called:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        return json.loads(self.err)["error"]
-
-
-Raykit = Callable[..., Called]
 
 
 @pytest.fixture
@@ -46,13 +25,7 @@ def raykit(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     monkeypatch.setenv("RAYKIT_ROOT", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("RAYKIT_PERSON", raising=False)
-
-    def call(*arguments: str) -> Called:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return Called(code, captured.out, captured.err)
-
-    return call
+    return calls(capsys)
 
 
 @pytest.fixture

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+from called import Raykit, calls
 from makebudget import PLAN, PaidByNode
 from pydantic import ValidationError
 
 from raykit.cli import concluding, learned, planview
-from raykit.cli.main import main
 from raykit.errors import UnknownOutcomeError
 from raykit.ids import digest_of
 from raykit.plan import contract, decision_digest, load_plan
@@ -71,36 +68,12 @@ next     = { rate = "bound a screen", capacity = "a clean small task", mask = "b
 """
 
 
-@dataclass(frozen=True)
-class Called:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        return json.loads(self.err)["error"]
-
-
-Raykit = Callable[..., Called]
-
-
 @pytest.fixture
 def raykit(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Raykit:
     monkeypatch.setenv("RAYKIT_ROOT", str(tmp_path / "store"))
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.delenv("RAYKIT_PERSON", raising=False)
-
-    def call(*arguments: str) -> Called:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return Called(code, captured.out, captured.err)
-
-    return call
+    return calls(capsys)
 
 
 class Diagnosed(PaidByNode):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,17 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from called import Raykit, calls
 from makebudget import PaidByNode, usd
 from makerun import RunMaker, make_run
 
 from raykit import open as open_root
 from raykit.cli import pausing
-from raykit.cli.main import main
 from raykit.pauses import OVERDUE_S
 from raykit.plan import load_plan, projection
 from raykit.store import layout, people
@@ -36,37 +34,13 @@ BY = ("--by", "mira")
 WHY = ("--reason", "promised to inference")
 
 
-@dataclass(frozen=True)
-class Called:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        return json.loads(self.err)["error"]
-
-
-Raykit = Callable[..., Called]
-
-
 @pytest.fixture
 def raykit(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Raykit:
     monkeypatch.setenv("RAYKIT_ROOT", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("RAYKIT_PERSON", raising=False)
     monkeypatch.setattr(pausing, "LOOK_EVERY_S", 0.01)
-
-    def call(*arguments: str) -> Called:
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return Called(code, captured.out, captured.err)
-
-    return call
+    return calls(capsys)
 
 
 def going(root: Path, experiment: str = "refresh", **options: Any) -> RunMaker:
