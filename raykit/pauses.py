@@ -26,9 +26,12 @@ from raykit.records import (
     Noted,
     Observed,
     Paused,
+    Pinned,
     Repaired,
     RestartApproved,
     Resumed,
+    Retried,
+    Reviewed,
     RowsCounted,
     Scope,
 )
@@ -58,6 +61,14 @@ class InForce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What a person has said of one QC receipt, and when."""
+
+    event: Reviewed
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acts:
     """What people have said about one experiment, and about the fleet that it is part of."""
 
@@ -65,6 +76,8 @@ class Acts:
     """By scope: the pauses in force."""
     resumed_at: float | None = None
     """When the newest resume was."""
+    cleared_at: Mapping[str, float] = field(default_factory=dict)
+    """By scope that was paused once: when that was last over."""
     cancelled: Cancelled | None = None
     repaired: int = 0
     """Failures of necessary checks through this attempt are repaired, as a person says."""
@@ -73,6 +86,12 @@ class Acts:
     amended: tuple[Amended, ...] = ()
     learned: tuple[Learned, ...] = ()
     """What was observed, concluded, noted, measured and counted, in the order in which it was said."""
+    reviews: Mapping[str, Review] = field(default_factory=dict)
+    """By digest of a QC receipt: the newest review."""
+    retried: Mapping[str, int] = field(default_factory=dict)
+    """By QC request: failures through this attempt no longer count."""
+    pinned: Mapping[str, Pinned] = field(default_factory=dict)
+    """By digest of a checkpoint's manifest: that a person keeps it for good."""
 
 
 def fold_acts(entries: Iterable[ExperimentEntry | FleetEntry], onto: Acts | None = None) -> Acts:
@@ -91,7 +110,12 @@ def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
             return replace(acts, pauses={event.scope: held, **acts.pauses})  # the first pause stays
         case Resumed():
             left = {scope: held for scope, held in acts.pauses.items() if scope != event.scope}
-            return replace(acts, pauses=left, resumed_at=max(at, acts.resumed_at or at))
+            return replace(
+                acts,
+                pauses=left,
+                resumed_at=max(at, acts.resumed_at or at),
+                cleared_at={**acts.cleared_at, event.scope: at},
+            )
         case Cancelled():
             return replace(acts, cancelled=acts.cancelled or event)
         case Repaired():
@@ -104,6 +128,15 @@ def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
             return replace(acts, amended=(*acts.amended, event))
         case Observed() | Concluded() | Noted() | Measured() | RowsCounted():
             return replace(acts, learned=(*acts.learned, event))
+        case Reviewed():
+            said = dict.fromkeys(event.receipts, Review(event=event, at=at))
+            return replace(acts, reviews={**acts.reviews, **said})
+        case Retried():
+            after = max(event.after, acts.retried.get(event.request, 0))
+            return replace(acts, retried={**acts.retried, event.request: after})
+        case Pinned():
+            others = {manifest: pin for manifest, pin in acts.pinned.items() if manifest != event.manifest}
+            return replace(acts, pinned={**others, event.manifest: event} if event.keep else others)
 
 
 _SCOPE: TypeAdapter[str] = TypeAdapter(Scope)
@@ -166,7 +199,7 @@ def way_on(found: InForce) -> str:
     match found.pause.cause:
         case "defect":
             return f'raykit resume {_target(found)} --repair "what you changed" --by NAME'
-        case "premise":
+        case "premise" | "qc":
             return f'raykit resume {_target(found)} --repair "what was decided, and why" --by NAME'
         case _:
             return f"raykit resume {_target(found)}"
@@ -200,6 +233,14 @@ def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | N
                     remedy=way_on(found),
                 )
             return f"decided anew: {repair}"
+        case "qc":
+            if repair is None:
+                raise FleetPaused(
+                    f"{found.words}; nobody has said what is done about it",
+                    rule="a failed check goes to a person before more is spent",
+                    remedy=way_on(found),
+                )
+            return f"looked at: {repair}"
         case "ceiling" | "replan":
             if needs_replan is not None:
                 raise ReplanError(

@@ -204,9 +204,8 @@ def not_yet(plan: Plan) -> list[str]:
 def recorded(plan: Plan) -> list[str]:
     """What the plan asks for that is written down and acts from a later version; it stops no launch."""
     asked = {
-        "qc": plan.qc,
         **{f"generate.{name}": target for name, target in sorted(plan.generate.items())},
-        **{f"pools.{name}": pool for name, pool in sorted(plan.pools.items()) if name != "train"},
+        **{f"pools.{name}": pool for name, pool in sorted(plan.pools.items()) if name not in ("train", "qc")},
         "notify": plan.notify,
         "run.keep_checkpoints": plan.run.keep_checkpoints,
     }
@@ -264,6 +263,8 @@ class Lock(Versioned):
     """Digest of the shared file that some of its tables are from."""
     base: LockedBase | None = None
     """The weights that training starts from."""
+    suite: Digest | None = None
+    """What every checkpoint on the cadence of `[qc]` is asked; None without `[qc]`."""
     judged: Judged | None = None
     """What the review saw and came to; None before there was one."""
 
@@ -283,7 +284,13 @@ class Lock(Versioned):
 
 
 def make_lock(
-    plan: Plan, *, code: Digest, data: Digest, rows: Mapping[str, int], base: LockedBase | None = None
+    plan: Plan,
+    *,
+    code: Digest,
+    data: Digest,
+    rows: Mapping[str, int],
+    base: LockedBase | None = None,
+    suite: Digest | None = None,
 ) -> Lock:
     """Compute the lock, as yet unjudged. The same inputs always give the same bytes.
 
@@ -315,6 +322,7 @@ def make_lock(
         not_yet=tuple(not_yet(plan)) or None,
         shared=plan.shared.sha256 if plan.shared else None,
         base=base,
+        suite=suite,
     )
 
 

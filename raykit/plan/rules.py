@@ -9,7 +9,19 @@ from typing import NamedTuple
 
 from raykit.plan.deciding import OTHERWISE, TRAINS_FROM, BaseRun, Comparison, Diagnosis, Protocol, Value
 from raykit.plan.model import Run, StopRule
-from raykit.plan.tables import Budget, Claim, Data, Generate, Notify, Pool, Qc, Range, Search, Splits
+from raykit.plan.tables import (
+    Budget,
+    Claim,
+    Data,
+    FieldBounds,
+    Generate,
+    Notify,
+    Pool,
+    Qc,
+    Range,
+    Search,
+    Splits,
+)
 
 Loc = tuple[str | int, ...]
 
@@ -229,6 +241,33 @@ def _qc(valid: Valid, qc: Qc) -> Iterator[Finding]:
             yield Finding(
                 ("qc", "fields", name, "low"), f"is {bounds.low:g}, not below high", "low below high"
             )
+        yield from _ends(name, bounds)
+    based = [name for name, threshold in qc.fail.items() if "base" in threshold]
+    if based and (valid.base is None or valid.base.start not in TRAINS_FROM) and "base" not in valid.present:
+        yield Finding(
+            ("qc", "fail", based[0]),
+            "is held against a base, and the plan has none",
+            "a number, or a [base] that training starts from",
+        )
+
+
+def _ends(name: str, bounds: FieldBounds) -> Iterator[Finding]:
+    """The range of a field, and what may lie at its ends."""
+    if bounds.bounds is None:
+        if bounds.occupancy is not None:
+            yield Finding(("qc", "fields", name, "occupancy"), "needs bounds", "bounds = [low, high]")
+        return
+    low, high = bounds.bounds
+    if low >= high:
+        yield Finding(
+            ("qc", "fields", name, "bounds"), f"is [{low:g}, {high:g}]", "[low, high], low below high"
+        )
+    if bounds.space == "log" and low <= 0:
+        yield Finding(
+            ("qc", "fields", name, "bounds"),
+            f"begins at {low:g}",
+            "above 0, as every value of a log field is",
+        )
 
 
 def _money(valid: Valid) -> Iterator[Finding]:

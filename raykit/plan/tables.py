@@ -16,8 +16,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
 )
 from pydantic_core import PydanticCustomError
 
@@ -143,6 +145,9 @@ class Claim(Table):
     worthwhile: Above0 = Field(description="the smallest change in the metric that would change what you do")
     success: Text = Field(description="the result that counts as success, in the metric's units")
     compare: tuple[Text, ...] = Field(description="what it is compared with, at least one", min_length=1)
+    report_only: Literal["supports"] | None = Field(
+        None, description="supports: a report-only metric may support a recommendation; it never approves"
+    )
 
 
 # --- [splits], [data] ---------------------------------------------------------------------------------------
@@ -196,12 +201,28 @@ class Data(Table):
 # --- [qc], [generate] ---------------------------------------------------------------------------------------
 
 
+def _units_kind(value: object) -> str:
+    return "<each>" if isinstance(value, Mapping) else "<all>"
+
+
+Units = Annotated[
+    Annotated[Positive, Tag("<all>")]
+    | Annotated[Annotated[Mapping[Text, Positive], Field(min_length=1)], Tag("<each>")],
+    Discriminator(_units_kind),
+]
+
+
 class Roster(Table):
     """The fixed examples that every checkpoint is scored on."""
 
     stratum: Text = Field(description="the column whose values are kept apart")
-    units: Positive = Field(description="examples of each stratum, at least 1")
+    units: Units = Field(
+        description='examples of each stratum, at least 1; or a table of them: { "0" = 20, "1" = 40 }'
+    )
     from_: Role = Field("development", alias="from", description="the split that the examples come from")
+
+
+Span = tuple[float, float]
 
 
 class FieldBounds(Table):
@@ -212,6 +233,13 @@ class FieldBounds(Table):
     high: Percentile = Field(description="the high percentile, 0 to 100, above the low one")
     collapse: Annotated[float, Field(gt=0, le=1)] = Field(
         description="the share of the reference spread below which it has collapsed, above 0, at most 1"
+    )
+    bounds: Span | None = Field(None, description="[low, high]: the ends of its range")
+    occupancy: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="the greatest share of values at one end of the range, above 0, at most 1"
+    )
+    used: Above0 | None = Field(
+        None, description="the least rise of the ratio when the field is permuted over units, above 0"
     )
 
 
@@ -238,6 +266,18 @@ class Qc(Table):
     )
     on_failure: Literal["continue", "pause", "stop"] = Field(description="continue | pause | stop")
     drain_s: Above0 | None = Field(None, description="seconds to wait for open checks at the end of the run")
+    deadline_s: Above0 | None = Field(
+        None, description="seconds that one check may take; worked out from the first one if not said"
+    )
+    tries: Annotated[int, Field(ge=1, le=10)] = Field(
+        3, description="how often a check that does not come to an end is tried, 1 to 10"
+    )
+    memory_gb: Above0 | None = Field(
+        None, description="gigabytes that one worker may hold; worked out from the machine if not said"
+    )
+    shares: Text | None = Field(
+        None, description="why checks may use the accelerators that training holds; without it they never do"
+    )
 
 
 class Generate(Table):
@@ -328,9 +368,6 @@ class Scheduler(Table):
     name: Literal["asha"] = Field(description="asha")
     grace_updates: Positive = Field(description="updates before a trial may be stopped, at least 1")
     reduction: Annotated[int, Field(ge=2)] = Field(description="one in so many goes on, at least 2")
-
-
-Span = tuple[float, float]
 
 
 class Range(Table):

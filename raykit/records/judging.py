@@ -112,10 +112,13 @@ class Measured(Record):
     closes = True
 
     event: Literal["measured"] = "measured"
-    what: Literal["gates", "setup", "update", "save", "drain", "qc", "generate", "compare", "memory"]
+    what: Literal[
+        "gates", "setup", "update", "save", "drain", "qc", "qc-unit", "generate", "compare", "memory"
+    ]
     pool: Literal["train", "qc", "generate", "search"]
     time_ms: Milliseconds
-    """Of the whole accelerator group of the pool: for `gates`, `qc`, `generate` and `compare` all of it."""
+    """Of the whole accelerator group of the pool: for `gates`, `qc`, `generate` and `compare` all of it; for `qc-unit`
+    one check of one checkpoint, on one accelerator."""
     units: Annotated[int, Field(ge=1, le=MOST_UNITS)] = 1
     """What the time was measured over: updates, saves, or rows; a microsecond each at least."""
     memory_bytes: Mapping[ShortText, Count] = Field(default_factory=dict)

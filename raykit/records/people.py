@@ -13,6 +13,7 @@ from raykit.ids import Digest, Name
 from raykit.records.base import Count, Record
 from raykit.records.entry import Entry
 from raykit.records.judging import Concluded, Measured, Noted, Observed, RowsCounted
+from raykit.records.qc import Pinned, Retried, Reviewed
 from raykit.records.shared import Cause, Exactness, Words
 
 Scope = Annotated[
@@ -135,7 +136,10 @@ ExperimentEvent = Annotated[
     | Concluded
     | Noted
     | Measured
-    | RowsCounted,
+    | RowsCounted
+    | Reviewed
+    | Retried
+    | Pinned,
     Field(discriminator="event"),
 ]
 

@@ -49,6 +49,8 @@ class StopRequested(Record):
     why: str
     cause: Cause | None = None
     """Of a pause; None if the launch itself was told to end."""
+    reason: EndReason = "paused"
+    """How the attempt ends by it: `failed` where the plan says that a failure of its QC ends the run."""
 
 
 class AttemptStarted(Record):

@@ -95,6 +95,47 @@ def checkpoint(name: str, run_name: str, update: int, attempt: int, file: str) -
     return f"{checkpoints(name, run_name)}/update-{update:08d}/{attempt}/{safe_name(file)}"
 
 
+def qc(name: str) -> str:
+    """Where everything lies that examining the checkpoints of an experiment leaves behind."""
+    return f"{experiment(name)}/qc"
+
+
+def qc_suite(name: str, digest: str) -> str:
+    return f"{qc(name)}/suites/{safe_name(digest)}.json"
+
+
+def qc_roster(name: str, digest: str) -> str:
+    return f"{qc(name)}/rosters/{safe_name(digest)}.json"
+
+
+def qc_request(name: str, request: str) -> str:
+    return f"{qc(name)}/requests/{safe_name(request)}.json"
+
+
+def qc_attempt(name: str, kind: str, request: str, n: int) -> str:
+    """What is said of attempt `n` (from 1) at a request; `kind` is `claims`, `failures`, `took` or `conflicts`."""
+    return f"{qc(name)}/{safe_name(kind)}/{safe_name(request)}/{n}.json"
+
+
+def qc_receipt(name: str, request: str) -> str:
+    return f"{qc(name)}/receipts/{safe_name(request)}.json"
+
+
+def qc_artifact(name: str, request: str, file: str) -> str:
+    """A picture of a receipt; `file` is its sha256 and suffix."""
+    return f"{qc(name)}/artifacts/{safe_name(request)}/{safe_name(file)}"
+
+
+def qc_picture(name: str, file: str) -> str:
+    """A chart or contact sheet over all receipts. Derived."""
+    return f"{qc(name)}/pictures/{safe_name(file)}"
+
+
+def report(name: str, file: str) -> str:
+    """A page about an experiment. Derived."""
+    return f"{experiment(name)}/report/{safe_name(file)}"
+
+
 def fleet_log() -> str:
     """Pauses and resumes that concern more than one experiment."""
     return "fleet/log"
@@ -138,7 +179,7 @@ class Known(NamedTuple):
     parts: Mapping[str, str]
 
 
-DERIVED = frozenset({"snapshot", "worker-log", "curve", "report"})
+DERIVED = frozenset({"snapshot", "worker-log", "curve", "qc-picture", "report"})
 """Kinds that can be drawn again, and are read by no decision."""
 
 _NAME = "[a-z0-9][a-z0-9._-]{0,127}"
@@ -147,7 +188,10 @@ _GROUPS = {
     "R": f"experiments/(?P<experiment>{_NAME})/runs/(?P<run>{_NAME})",
     "A": f"accounts/(?P<account>{_NAME})",
     "n": r"(?P<n>\d{12})",
+    "Q": f"experiments/(?P<experiment>{_NAME})/qc",
     "digest": "(?P<digest>[0-9a-f]{64})",
+    "request": "(?P<request>[0-9a-f]{64})",
+    "try": "(?P<try>[1-9][0-9]*)",
     "attempt": "(?P<attempt>[1-9][0-9]*)",
     "update": r"(?P<update>\d{8,})",
     "rows": r"((?P<series>[a-z]+)-)?(?P<first>\d{8,})-(?P<last>\d{8,})",
@@ -171,6 +215,16 @@ _KINDS = tuple(
         ("checkpoint", r"{R}/checkpoints/update-{update}/{attempt}/{file}"),
         ("worker-log", r"{R}/logs/{attempt}/(?P<rank>\d+)\.log"),
         ("curve", r"{R}/curves/{file}"),
+        ("qc-suite", r"{Q}/suites/{digest}\.json"),
+        ("qc-roster", r"{Q}/rosters/{digest}\.json"),
+        ("qc-request", r"{Q}/requests/{request}\.json"),
+        ("qc-claim", r"{Q}/claims/{request}/{try}\.json"),
+        ("qc-failure", r"{Q}/failures/{request}/{try}\.json"),
+        ("qc-took", r"{Q}/took/{request}/{try}\.json"),
+        ("qc-conflict", r"{Q}/conflicts/{request}/{try}\.json"),
+        ("qc-receipt", r"{Q}/receipts/{request}\.json"),
+        ("qc-artifact", r"{Q}/artifacts/{request}/{file}"),
+        ("qc-picture", r"{Q}/pictures/{file}"),
         ("report", r"{E}/report/{path}"),
         ("fleet-entry", r"fleet/log/{n}\.json"),
         ("snapshot", r"fleet/log-snapshot\.jsonl"),

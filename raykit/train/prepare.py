@@ -6,6 +6,7 @@ are kept, and the data are compared with them later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,13 @@ from raykit.data.members import (
 from raykit.errors import PlanError
 from raykit.ids import sha256
 from raykit.plan import Lock, LockedBase, Plan, make_lock
+from raykit.plan.tables import Qc
+from raykit.qc.roster import draw, require_strata
+from raykit.qc.suite import make_suite
+from raykit.records import Roster, RosterUnit, Suite
 from raykit.store import layout
 from raykit.store.base import ObjectStore
+from raykit.store.qc import Examinations
 from raykit.train import frozen
 from raykit.train.inputs import describe_dataset, open_dataset
 from raykit.train.owncode import own_files
@@ -57,6 +63,10 @@ class Prepared:
     data_sha256: str
     rows: Mapping[str, int]
     lock: Lock
+    roster: Roster | None = None
+    """The examples that every checkpoint is scored on; None without `[qc]`."""
+    suite: Suite | None = None
+    """What every checkpoint is asked; None without `[qc]`."""
 
     @property
     def lock_sha256(self) -> str:
@@ -100,7 +110,18 @@ def prepare(
     files = own_files(plan.recipe, folder) if files is None else files
     code = frozen.pack(files)
     rows = {str(role): table.num_rows for role, table in tables.items()}
-    lock = make_lock(plan, code=sha256(code), data=data_sha256, rows=rows, base=base)
+    roster = None if plan.qc is None else _roster(plan.qc, tables, data_sha256)
+    suite = None
+    if plan.qc is not None and roster is not None:
+        suite = make_suite(plan, plan.qc, roster, code=sha256(code), root=layout.qc(plan.name))
+    lock = make_lock(
+        plan,
+        code=sha256(code),
+        data=data_sha256,
+        rows=rows,
+        base=base,
+        suite=None if suite is None else suite.digest,
+    )
     return Prepared(
         plan=plan,
         plan_bytes=plan_bytes,
@@ -115,11 +136,25 @@ def prepare(
         data_sha256=data_sha256,
         rows=rows,
         lock=lock,
+        roster=roster,
+        suite=suite,
     )
 
 
+def _roster(qc: Qc, tables: Mapping[Role, pa.Table], data: str) -> Roster:
+    """The roster, drawn from the members of its split."""
+    require_strata(qc, {role: Counter(table["stratum"].to_pylist()) for role, table in tables.items()})
+    table = tables.get(qc.roster.from_)
+    columns = () if table is None else (table[name].to_pylist() for name in ("id", "stratum", "sha256"))
+    members = (
+        RosterUnit(id=id, stratum=stratum, sha256=digest)
+        for id, stratum, digest in zip(*columns, strict=True)
+    )
+    return draw(qc, members, data=data)
+
+
 def freeze(store: ObjectStore, prepared: Prepared, git: Git) -> str:
-    """Write plan, lock, code, environment and members; returns the environment's digest. Safe to repeat.
+    """Write plan, lock, code, environment, members, roster and suite; returns the environment's digest. Safe to repeat.
 
     `git` is what is known of the revision that the code is from.
 
@@ -133,6 +168,8 @@ def freeze(store: ObjectStore, prepared: Prepared, git: Git) -> str:
     if store.head(layout.membership(name, prepared.data_sha256, "manifest.json")) is None:
         write(store, name, prepared.tables, prepared.policy)
     environment = frozen.write_environment(store, name, frozen.environment(git))
+    if prepared.suite is not None and prepared.roster is not None:
+        Examinations(store, name).freeze(prepared.suite, prepared.roster)
     shared = prepared.plan.shared
     if shared is not None:
         store.put_new(layout.plan(name, prepared.lock_sha256, "shared.toml"), shared.data)

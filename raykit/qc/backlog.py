@@ -1,0 +1,302 @@
+"""Which checkpoints have to be examined, and how far each of them is. Pending is never passed.
+
+missing    required, and nobody has asked yet        claimed    somebody is at it
+pending    asked, and nobody is at it                retrying   an attempt came to nothing; another one may follow
+parked     tried often enough: a person is needed    done       there is a receipt, passed or failed
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raykit import defects
+from raykit.errors import GateError
+from raykit.pauses import Review
+from raykit.records import Claim, Commit, Conflict, Failure, Receipt, Request, Took
+
+Status = Literal["missing", "pending", "claimed", "retrying", "parked", "done"]
+
+OPEN: frozenset[Status] = frozenset({"missing", "pending", "claimed", "retrying", "parked"})
+"""There is no receipt: the checkpoint is kept, whatever else may go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A checkpoint that has to be examined."""
+
+    update: int
+    checkpoint: str
+    """Digest of its manifest."""
+    key: str
+    """Key of its manifest."""
+    since: float
+    """When it was committed."""
+
+
+def required(commits: Iterable[tuple[Commit, float]], *, every: int, complete: bool) -> tuple[Wanted, ...]:
+    """What the cadence asks for, oldest first: update 0, each multiple of `every`, and the last one of a complete run.
+
+    `commits` are those that count, with the times of their entries; none of the required is ever left out to catch up.
+    """
+    found = list(commits)
+    last = found[-1][0].update if found and complete else None
+    wanted = {
+        commit.update: Wanted(update=commit.update, checkpoint=commit.sha256, key=commit.key, since=at)
+        for commit, at in found
+        if commit.update % every == 0 or commit.update == last
+    }
+    return tuple(wanted[update] for update in sorted(wanted))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """All that is written of one request."""
+
+    asked: bool = False
+    claims: Sequence[Claim] = ()
+    failures: Sequence[Failure] = ()
+    took: Sequence[Took] = ()
+    conflicts: Sequence[Conflict] = ()
+    receipt: Receipt | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One required checkpoint, and how far its examination is."""
+
+    wanted: Wanted
+    request: Request
+    said: Said
+    status: Status
+    next: defects.Next = "retry"
+    """What follows if it is not done."""
+    review: Review | None = None
+    """The newest of its receipt."""
+
+    @property
+    def update(self) -> int:
+        return self.wanted.update
+
+    @property
+    def open(self) -> bool:
+        return self.status in OPEN
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return self.said.receipt
+
+    @property
+    def claim(self) -> Claim | None:
+        """The newest attempt."""
+        return self.said.claims[-1] if self.said.claims else None
+
+    @property
+    def red(self) -> bool:
+        """It failed, or had two answers: a person looks at it by itself."""
+        return self.receipt is not None and (self.receipt.verdict == "failed" or bool(self.said.conflicts))
+
+    @property
+    def usable(self) -> bool:
+        """Examined, passed, and reviewed as passed: a decision may rest on it."""
+        passed = self.receipt is not None and not self.red
+        return passed and self.review is not None and self.review.event.verdict == "passed"
+
+    @property
+    def why_not(self) -> str | None:
+        """Why no decision may rest on this checkpoint; None if one may."""
+        receipt = self.receipt
+        if receipt is None:
+            return f"its QC is {self.status}"
+        if self.said.conflicts:
+            return "its QC had two different answers"
+        if receipt.verdict == "failed":
+            first = receipt.findings[0]
+            return f"it failed its QC: {first.what} {first.found}, wanted {first.rule}"
+        if self.review is None:
+            return "its QC receipt is not reviewed"
+        if self.review.event.verdict == "failed":
+            return f"{self.review.event.person} has reviewed it as failed: {self.review.event.note}"
+        return None
+
+
+def stand(
+    wanted: Wanted,
+    request: Request,
+    said: Said,
+    *,
+    reviews: Mapping[str, Review],
+    tries: int,
+    forgiven: int = 0,
+    forgiven_before: float = 0.0,
+    now: float,
+) -> Standing:
+    """How far one request is.
+
+    `reviews` has the newest review by receipt digest. Failures through attempt `forgiven`, and those from before the
+    time `forgiven_before`, no longer count: a person has let it be tried again.
+    """
+    counted = [failure for failure in said.failures if failure.n > forgiven and failure.at >= forgiven_before]
+    next_ = defects.next_after(
+        [
+            defects.Failed(kind=failure.kind, signature=failure.signature, worker=failure.worker)
+            for failure in counted
+        ],
+        tries=tries,
+    )
+    receipt = said.receipt
+    return Standing(
+        wanted=wanted,
+        request=request,
+        said=said,
+        status=_status(said, bool(counted), next_, now),
+        next=next_,
+        review=None if receipt is None else reviews.get(receipt.digest),
+    )
+
+
+def _status(said: Said, failed: bool, next_: defects.Next, now: float) -> Status:
+    if said.receipt is not None:
+        return "done"
+    if alive(said, now) is not None:
+        return "claimed"
+    if failed:
+        return "retrying" if next_ == "retry" else "parked"
+    return "pending" if said.asked else "missing"
+
+
+def alive(said: Said, now: float) -> Claim | None:
+    """The newest attempt, if nobody has said that it failed and its time is not over."""
+    newest = said.claims[-1] if said.claims else None
+    if newest is None or any(failure.n == newest.n for failure in said.failures):
+        return None
+    return newest if now < newest.at + newest.deadline_s else None
+
+
+# --- all of them --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Every required checkpoint of a run under one suite, oldest first."""
+
+    suite: str
+    standings: Sequence[Standing] = ()
+    others: Sequence[Standing] = ()
+    """Examined once and required no longer: of updates that a resume has superseded."""
+    counts: Mapping[Status, int] = field(default_factory=dict)
+
+    @property
+    def open(self) -> tuple[Standing, ...]:
+        return tuple(each for each in self.standings if each.open)
+
+    @property
+    def failed(self) -> tuple[Standing, ...]:
+        """Those whose receipt says that they failed, or that had two answers."""
+        return tuple(each for each in self.standings if each.red)
+
+    @property
+    def unreviewed(self) -> tuple[Standing, ...]:
+        return tuple(each for each in self.standings if each.receipt is not None and each.review is None)
+
+    @property
+    def complete(self) -> bool:
+        """Every required checkpoint is examined, and a person has looked at every receipt."""
+        return bool(self.standings) and not self.open and not self.unreviewed
+
+    def at(self, update: int) -> Standing | None:
+        return next((each for each in self.standings if each.update == update), None)
+
+    def of(self, checkpoint: str) -> Standing | None:
+        """The standing of a checkpoint by the digest of its manifest, required or once required."""
+        return next(
+            (each for each in [*self.standings, *self.others] if each.wanted.checkpoint == checkpoint), None
+        )
+
+
+def backlog(suite: str, standings: Sequence[Standing], others: Sequence[Standing] = ()) -> Backlog:
+    """All standings together."""
+    return Backlog(
+        suite=suite,
+        standings=tuple(standings),
+        others=tuple(others),
+        counts=dict(Counter(each.status for each in standings)),
+    )
+
+
+def blocks_completion(found: Backlog) -> tuple[str, ...]:
+    """What keeps an experiment from being complete, in words; empty if nothing does."""
+    reasons = []
+    for status in ("missing", "pending", "claimed", "retrying", "parked"):
+        updates = [each.update for each in found.standings if each.status == status]
+        if updates:
+            reasons.append(f"{len(updates)} {status} (update {_updates(updates)})")
+    unreviewed = [each.update for each in found.unreviewed]
+    if unreviewed:
+        reasons.append(f"{len(unreviewed)} not reviewed (update {_updates(unreviewed)})")
+    return tuple(reasons)
+
+
+def require_complete(found: Backlog, experiment: str) -> None:
+    """Let only an experiment pass whose required checkpoints are all examined and reviewed.
+
+    Raises:
+        GateError: some are not; the message says which.
+    """
+    reasons = blocks_completion(found)
+    if reasons:
+        raise GateError(
+            f"the QC of {experiment} is not complete: {'; '.join(reasons)}",
+            field="qc",
+            rule="every required checkpoint examined, and every receipt reviewed by a person",
+            remedy=way_on(found, experiment),
+        )
+
+
+def require_usable(found: Standing | None, what: str, *, experiment: str) -> Standing:
+    """Let only a checkpoint pass that a decision may rest on.
+
+    Raises:
+        GateError: its QC is missing, pending, failed, or not reviewed as passed.
+    """
+    why = "nobody has examined it" if found is None else found.why_not
+    if found is not None and why is None:
+        return found
+    if found is None:
+        remedy = f"choose a checkpoint on the cadence: raykit qc status {experiment}"
+    elif found.open:
+        remedy = (
+            f"raykit qc retry {experiment} --update {found.update} --reason ... --by NAME"
+            if found.status == "parked"
+            else f"raykit qc run {experiment}"
+        )
+    elif found.review is None and not found.red:
+        remedy = (
+            f"raykit qc review {experiment} --update {found.update} --verdict passed --note ... --by NAME"
+        )
+    else:
+        remedy = f"choose another checkpoint: raykit qc status {experiment}"
+    raise GateError(
+        f"no decision may rest on {what}: {why}",
+        field="qc",
+        rule="a receipt that passed, reviewed as passed by a named person",
+        remedy=remedy,
+    )
+
+
+def way_on(found: Backlog, experiment: str) -> str | None:
+    """The one command that helps; None if nothing is open."""
+    if any(each.status == "parked" for each in found.standings):
+        return f"raykit qc retry {experiment} --reason ... --by NAME"
+    if found.open:
+        return f"raykit qc run {experiment}"
+    if found.unreviewed:
+        return f"raykit qc review {experiment} --by NAME --note ..."
+    return None
+
+
+def _updates(updates: Sequence[int]) -> str:
+    shown = [f"{update:,}" for update in updates]
+    return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:3])}, ... {', '.join(shown[-2:])}"

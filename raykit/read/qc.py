@@ -1,0 +1,191 @@
+"""The examinations of a run as people look at them: what is required, how far it is, what came of it.
+
+No Ray is needed: everything is read from the store, with the suite of the newest lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from raykit.pauses import Acts, InForce, in_force, scopes_of
+from raykit.qc.backlog import Backlog, Standing, Wanted, required
+from raykit.reconcile import RunState
+from raykit.records import Commit, Receipt, Roster, RunEntry, Suite
+from raykit.store.base import ObjectStore
+from raykit.store.log import RunLog
+from raykit.store.people import read_acts
+from raykit.store.plans import newest_stored_lock
+from raykit.store.qc import Examinations, read_backlog
+
+DEFAULT_TRIES = 3
+
+OnFailure = Literal["continue", "pause", "stop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QcRead:
+    """The examinations of one run under the suite that its experiment has now."""
+
+    experiment: str
+    run: str
+    suite: Suite
+    on_failure: OnFailure
+    tries: int
+    backlog: Backlog
+    acts: Acts
+    complete: bool
+    """The run has trained to its end."""
+    now: float
+
+    @property
+    def pause(self) -> InForce | None:
+        """The pause that keeps workers from examining, the narrowest first."""
+        return in_force(self.acts, scopes_of(self.experiment, "qc", self.suite.digest))
+
+    @property
+    def oldest_s(self) -> float | None:
+        """How long the oldest open request has waited since its checkpoint was committed."""
+        waiting = [each.wanted.since for each in self.backlog.open]
+        return max(0.0, self.now - min(waiting)) if waiting else None
+
+    def counts(self) -> dict[str, int]:
+        """How many required checkpoints are in each state; `passed` and `failed` are those with a receipt."""
+        found = {
+            status: self.backlog.counts.get(status, 0)
+            for status in ("missing", "pending", "claimed", "retrying", "parked")
+        }
+        failed = len(self.backlog.failed)
+        return {
+            "required": len(self.backlog.standings),
+            **found,
+            "passed": self.backlog.counts.get("done", 0) - failed,
+            "failed": failed,
+            "unreviewed": len(self.backlog.unreviewed),
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """The view as JSON values."""
+        return {
+            "experiment": self.experiment,
+            "run": self.run,
+            "suite": self.suite.digest,
+            "owner": self.suite.owner,
+            "every": self.suite.every,
+            "on_failure": self.on_failure,
+            "counts": self.counts(),
+            "oldest_s": self.oldest_s,
+            "complete": self.backlog.complete,
+            "paused": self.pause and {**self.pause.pause.plain(), "at": self.pause.at},
+            "requests": [plain_standing(each) for each in self.backlog.standings],
+            "superseded": [plain_standing(each) for each in self.backlog.others],
+        }
+
+
+def plain_standing(found: Standing) -> dict[str, Any]:
+    """One required checkpoint as JSON values."""
+    return {
+        "update": found.update,
+        "checkpoint": found.wanted.checkpoint,
+        "request": found.request.id,
+        "status": found.status,
+        "since": found.wanted.since,
+        "tries": len(found.said.claims),
+        "claim": found.claim and found.claim.plain(),
+        "failures": [failure.plain() for failure in found.said.failures],
+        "conflicts": len(found.said.conflicts),
+        "took": [took.plain() for took in found.said.took],
+        "receipt": found.receipt and {**found.receipt.plain(), "digest": found.receipt.digest},
+        "review": found.review and {**found.review.event.plain(), "at": found.review.at},
+        "usable": found.usable,
+        "why_not": found.why_not,
+    }
+
+
+class QcReader:
+    """The examinations of one run, looked at again and again. Receipts are read once: they never change."""
+
+    def __init__(self, store: ObjectStore, experiment: str, run: str = "main") -> None:
+        self._store = store
+        self.experiment = experiment
+        self.run = run
+        self.examinations = Examinations(store, experiment)
+        self.log = RunLog(store, experiment, run, by="reader")
+        self._suites: dict[str, Suite] = {}
+        self._rosters: dict[str, Roster] = {}
+        self._receipts: dict[str, Receipt] = {}
+
+    def look(self, *, now: float) -> QcRead | None:
+        """How far everything is; None if the plan has no `[qc]`.
+
+        Raises:
+            CorruptError: a log or a record is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        lock = newest_stored_lock(self._store, self.experiment)
+        if lock is None or lock.suite is None:
+            return None
+        suite = self._suites.get(lock.suite) or self.examinations.suite(lock.suite)
+        self._suites[lock.suite] = suite
+        self.log.refresh()
+        acts = read_acts(self._store, self.experiment)
+        settings: Mapping[str, Any] = lock.settings.get("qc", {})
+        tries = int(settings.get("tries", DEFAULT_TRIES))
+        found = read_backlog(
+            self.examinations,
+            lock.suite,
+            wanted_of(self.log.entries, self.log.state, suite.every),
+            run=self.run,
+            acts=acts,
+            tries=tries,
+            now=now,
+            known=self._receipts,
+        )
+        self._receipts |= {
+            each.request.id: each.receipt for each in found.standings if each.receipt is not None
+        }
+        return QcRead(
+            experiment=self.experiment,
+            run=self.run,
+            suite=suite,
+            on_failure=settings.get("on_failure", "continue"),
+            tries=tries,
+            backlog=found,
+            acts=acts,
+            complete=self.log.state.completed,
+            now=now,
+        )
+
+    def roster(self, suite: Suite) -> Roster:
+        """The roster of a suite.
+
+        Raises:
+            CorruptError: it is missing, or does not match its digest.
+            StoreUnavailableError: the store did not answer.
+        """
+        if suite.roster not in self._rosters:
+            self._rosters[suite.roster] = self.examinations.roster(suite.roster)
+        return self._rosters[suite.roster]
+
+
+def read_qc(store: ObjectStore, experiment: str, run: str = "main", *, now: float) -> QcRead | None:
+    """The examinations of one run, once; None if its plan has no `[qc]`.
+
+    Raises:
+        CorruptError: a log or a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return QcReader(store, experiment, run).look(now=now)
+
+
+def wanted_of(entries: list[RunEntry], state: RunState, every: int) -> tuple[Wanted, ...]:
+    """The checkpoints of a run that the cadence asks for, with the times of their commits."""
+    counting = {id(commit) for commit in state.commits}
+    commits = [
+        (event, entry.at)
+        for entry in entries
+        for event in entry.events
+        if isinstance(event, Commit) and id(event) in counting
+    ]
+    return required(commits, every=every, complete=state.completed)

@@ -1,0 +1,332 @@
+"""Examinations in the store: each question has one request and at most one receipt, however often it was tried.
+
+Everything is created once and never replaced. To claim attempt n is to create `claims/<request>/<n>.json`: whoever
+loses that race looks for other work. To publish is to create `receipts/<request>.json`: equal bytes are success, other
+bytes are a conflict, which is kept whole beside the receipt that was there first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar
+
+from raykit.errors import ConflictError, CorruptError, NotFoundError
+from raykit.ids import sha256
+from raykit.pauses import Acts
+from raykit.qc.backlog import Backlog, Said, Standing, Wanted, backlog, stand
+from raykit.records import (
+    Artifact,
+    Claim,
+    Conflict,
+    Failure,
+    Place,
+    Receipt,
+    Request,
+    Roster,
+    Suite,
+    Took,
+    Versioned,
+)
+from raykit.store import layout
+from raykit.store.base import ObjectStore, Put
+
+Published = Literal["written", "already", "conflict"]
+"""What came of a receipt: it decided; its very bytes were there; other bytes were there first."""
+
+MAX_RECORD_BYTES = 16 * 1024 * 1024
+
+_KEY = re.compile(r"(?P<kind>requests|receipts|claims|failures|took|conflicts)/(?P<request>[0-9a-f]{64})")
+
+R = TypeVar("R", bound=Versioned)
+
+
+class Examinations:
+    """The examinations of one experiment."""
+
+    def __init__(self, store: ObjectStore, experiment: str) -> None:
+        self._store = store
+        self.experiment = experiment
+
+    # --- what is asked --------------------------------------------------------------------------------------
+
+    def freeze(self, suite: Suite, roster: Roster) -> None:
+        """Keep a suite and its roster. Safe to repeat.
+
+        Raises:
+            ConflictError: a key holds other bytes.
+            UnknownOutcomeError: a reply was lost and could not be read back.
+            StoreUnavailableError: the store did not take it.
+        """
+        self._store.put_new(layout.qc_roster(self.experiment, roster.digest), roster.to_bytes())
+        self._store.put_new(layout.qc_suite(self.experiment, suite.digest), suite.to_bytes())
+
+    def suite(self, digest: str) -> Suite:
+        """A suite as it was frozen.
+
+        Raises:
+            CorruptError: it is missing, or does not match its digest.
+            StoreUnavailableError: the store did not answer.
+        """
+        return self._frozen(layout.qc_suite(self.experiment, digest), digest, Suite)
+
+    def roster(self, digest: str) -> Roster:
+        """A roster as it was frozen.
+
+        Raises:
+            CorruptError: it is missing, or does not match its digest.
+            StoreUnavailableError: the store did not answer.
+        """
+        return self._frozen(layout.qc_roster(self.experiment, digest), digest, Roster)
+
+    def ask(self, request: Request) -> bool:
+        """Write a request; False if it was there: the same question is asked once.
+
+        Raises:
+            UnknownOutcomeError: the reply was lost and could not be read back; ask again.
+            StoreUnavailableError: the store did not take it.
+        """
+        stored = self._store.put_new(layout.qc_request(self.experiment, request.id), request.to_bytes())
+        return stored.outcome is Put.WRITTEN
+
+    def request(self, id: str) -> Request:
+        """A request.
+
+        Raises:
+            NotFoundError: there is none.
+            CorruptError: it is not the question that its name says.
+            StoreUnavailableError: the store did not answer.
+        """
+        key = layout.qc_request(self.experiment, id)
+        request = self._read(key, Request)
+        if request.id != id:
+            raise CorruptError(f"{key} is another question", field=key, rule="I3")
+        return request
+
+    # --- who is at it ---------------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        request: str,
+        n: int,
+        *,
+        worker: str,
+        place: Place,
+        at: float,
+        deadline_s: float,
+        lease: str | None = None,
+    ) -> Claim | None:
+        """Take attempt `n`, one more than there were; None if another worker was faster.
+
+        Raises:
+            UnknownOutcomeError: the reply was lost and could not be read back: look again before working.
+            StoreUnavailableError: the store did not take it.
+        """
+        claim = Claim(
+            request=request, n=n, worker=worker, place=place, at=at, deadline_s=deadline_s, lease=lease
+        )
+        try:
+            self._store.put_new(layout.qc_attempt(self.experiment, "claims", request, n), claim.to_bytes())
+        except ConflictError:
+            return None
+        return claim
+
+    def fail(self, failure: Failure) -> bool:
+        """Say that an attempt came to nothing; False if somebody else has said something of it before.
+
+        Raises:
+            UnknownOutcomeError: the reply was lost and could not be read back; say it again.
+            StoreUnavailableError: the store did not take it.
+        """
+        key = layout.qc_attempt(self.experiment, "failures", failure.request, failure.n)
+        try:
+            self._store.put_new(key, failure.to_bytes())
+        except ConflictError:
+            return False
+        return True
+
+    # --- what was found -------------------------------------------------------------------------------------
+
+    def publish(self, receipt: Receipt, pictures: Mapping[str, bytes], took: Took) -> Published:
+        """Publish what an attempt found: pictures first, then what it took, then the receipt, which decides.
+
+        `pictures` are the bytes of the receipt's artifacts, by name.
+
+        Raises:
+            UnknownOutcomeError: a reply was lost and could not be read back; publish again.
+            StoreUnavailableError: the store did not take it.
+        """
+        for artifact in receipt.artifacts:
+            self._store.put_new(self.artifact_key(receipt, artifact), pictures[artifact.name])
+        self._say_once(layout.qc_attempt(self.experiment, "took", took.request, took.n), took)
+        key = layout.qc_receipt(self.experiment, receipt.request)
+        try:
+            stored = self._store.put_new(key, receipt.to_bytes())
+        except ConflictError:
+            first = self.receipt(receipt.request)
+            assert first is not None
+            self._say_once(
+                layout.qc_attempt(self.experiment, "conflicts", took.request, took.n),
+                Conflict(
+                    request=took.request,
+                    n=took.n,
+                    worker=took.worker,
+                    receipt=first.digest,
+                    differs=differing(first, receipt),
+                    other=receipt.plain(),
+                ),
+            )
+            return "conflict"
+        return "written" if stored.outcome is Put.WRITTEN else "already"
+
+    def receipt(self, request: str) -> Receipt | None:
+        """The receipt that decided; None if there is none yet.
+
+        Raises:
+            CorruptError: it is of another question.
+            StoreUnavailableError: the store did not answer.
+        """
+        key = layout.qc_receipt(self.experiment, request)
+        try:
+            receipt = self._read(key, Receipt)
+        except NotFoundError:
+            return None
+        if receipt.request != request:
+            raise CorruptError(f"{key} is of another question", field=key, rule="I3")
+        return receipt
+
+    def artifact(self, receipt: Receipt, artifact: Artifact) -> bytes:
+        """The bytes of a picture.
+
+        Raises:
+            CorruptError: it is missing, or does not match its digest.
+            StoreUnavailableError: the store did not answer.
+        """
+        key = self.artifact_key(receipt, artifact)
+        try:
+            data = self._store.get(key, max_bytes=artifact.size_bytes)
+        except NotFoundError as error:
+            raise CorruptError(f"{key} is missing", field=key, rule="I1") from error
+        if sha256(data) != artifact.sha256:
+            raise CorruptError(f"{key} does not match its sha256", field=key, rule="I2")
+        return data
+
+    def artifact_key(self, receipt: Receipt, artifact: Artifact) -> str:
+        """Where a picture lies: its name in the store is its content."""
+        suffix = artifact.name.rpartition(".")[2]
+        return layout.qc_artifact(self.experiment, receipt.request, f"{artifact.sha256}.{suffix}")
+
+    # --- how far everything is ------------------------------------------------------------------------------
+
+    def said(self, *, known: Mapping[str, Receipt] | None = None) -> dict[str, Said]:
+        """All that is written, by request. `known` are receipts that were read before: they never change.
+
+        Raises:
+            CorruptError: a record is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        keys: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        prefix = layout.qc(self.experiment)
+        for kind in ("requests", "receipts", "claims", "failures", "took", "conflicts"):
+            for listed in self._store.list(f"{prefix}/{kind}"):
+                found = _KEY.match(listed.key.removeprefix(prefix + "/"))
+                if found is not None:
+                    keys[found["request"]][kind].append(listed.key)
+        return {request: self._said(request, there, known or {}) for request, there in keys.items()}
+
+    def _said(self, request: str, there: Mapping[str, list[str]], known: Mapping[str, Receipt]) -> Said:
+        receipt = known.get(request)
+        if receipt is None and there["receipts"]:
+            receipt = self.receipt(request)
+        return Said(
+            asked=bool(there["requests"]),
+            claims=self._all(there["claims"], Claim),
+            failures=self._all(there["failures"], Failure),
+            took=self._all(there["took"], Took),
+            conflicts=self._all(there["conflicts"], Conflict),
+            receipt=receipt,
+        )
+
+    def _all(self, keys: Iterable[str], record: type[R]) -> tuple[R, ...]:
+        numbered = sorted(keys, key=lambda key: int(key.rpartition("/")[2].removesuffix(".json")))
+        return tuple(self._read(key, record) for key in numbered)
+
+    # --- plumbing -------------------------------------------------------------------------------------------
+
+    def _frozen(self, key: str, digest: str, record: type[R]) -> R:
+        try:
+            data = self._store.get(key, max_bytes=MAX_RECORD_BYTES)
+        except NotFoundError as error:
+            raise CorruptError(f"{key} is missing", field=key, rule="I1") from error
+        if sha256(data) != digest:
+            raise CorruptError(f"{key} does not match its sha256", field=key, rule="I2")
+        return record.from_bytes(data, key)
+
+    def _read(self, key: str, record: type[R]) -> R:
+        return record.from_bytes(self._store.get(key, max_bytes=MAX_RECORD_BYTES), key)
+
+    def _say_once(self, key: str, record: Versioned) -> None:
+        """Write what lies beside a decision; what was said of this attempt before stays."""
+        try:
+            self._store.put_new(key, record.to_bytes())
+        except ConflictError:
+            pass
+
+
+def differing(one: Receipt, other: Receipt) -> tuple[str, ...]:
+    """The fields in which two receipts differ."""
+    a, b = one.plain(), other.plain()
+    return tuple(sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name)))
+
+
+# --- with what people have said -------------------------------------------------------------------------------
+
+
+def read_backlog(
+    examinations: Examinations,
+    suite: str,
+    wanted: Iterable[Wanted],
+    *,
+    run: str,
+    acts: Acts,
+    tries: int,
+    now: float,
+    known: Mapping[str, Receipt] | None = None,
+) -> Backlog:
+    """How far every required checkpoint is. `known` are receipts that were read before, by request.
+
+    Raises:
+        CorruptError: a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    said = examinations.said(known=known)
+    forgiven_before = acts.cleared_at.get(f"contract:{suite}", 0.0)
+
+    def standing(each: Wanted) -> Standing:
+        request = Request(
+            experiment=examinations.experiment,
+            run=run,
+            update=each.update,
+            checkpoint=each.checkpoint,
+            suite=suite,
+        )
+        return stand(
+            each,
+            request,
+            said.pop(request.id, Said()),
+            reviews=acts.reviews,
+            tries=tries,
+            forgiven=acts.retried.get(request.id, 0),
+            forgiven_before=forgiven_before,
+            now=now,
+        )
+
+    standings = [standing(each) for each in wanted]
+    receipts = [left.receipt for left in said.values() if left.receipt is not None]
+    others = [
+        standing(Wanted(update=receipt.update, checkpoint=receipt.checkpoint, key="", since=now))
+        for receipt in sorted(receipts, key=lambda receipt: receipt.update)
+        if receipt.suite == suite and receipt.run == run
+    ]
+    return backlog(suite, standings, others)
