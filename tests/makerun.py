@@ -97,6 +97,10 @@ class RunMaker:
             "run": {"updates": self.updates, "select": "min development.ratio"},
         }
 
+    def suite_of(self, *, code: str, data: str) -> str | None:
+        """The digest of what every checkpoint is asked; None for a plan without `[qc]`, as here."""
+        return None
+
     def freeze(self) -> Locked:
         """Plan, lock, code, environment, members, the `locked` event and `run.json`."""
         name = self.experiment
@@ -121,6 +125,7 @@ class RunMaker:
             curves=1,
             gates=("first", "resume"),
             acts_later=(),
+            suite=self.suite_of(code=sha256(code), data=data),
         )
         self.store.put_new(layout.code(name, sha256(code)), code)
         self.store.put_new(layout.environment(name, sha256(environment)), environment)
