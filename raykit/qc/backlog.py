@@ -62,6 +62,15 @@ class Said:
     conflicts: Sequence[Conflict] = ()
     receipt: Receipt | None = None
 
+    @property
+    def disputed(self) -> tuple[int, ...]:
+        """Attempts that made another receipt than the one that decided: recorded as such, or killed just before."""
+        if self.receipt is None:
+            return ()
+        decided = self.receipt.digest
+        others = {took.n for took in self.took if took.receipt != decided}
+        return tuple(sorted(others | {conflict.n for conflict in self.conflicts}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -96,7 +105,7 @@ class Standing:
     @property
     def red(self) -> bool:
         """It failed, or had two answers: a person looks at it by itself."""
-        return self.receipt is not None and (self.receipt.verdict == "failed" or bool(self.said.conflicts))
+        return self.receipt is not None and (self.receipt.verdict == "failed" or bool(self.said.disputed))
 
     @property
     def usable(self) -> bool:
@@ -110,7 +119,7 @@ class Standing:
         receipt = self.receipt
         if receipt is None:
             return f"its QC is {self.status}"
-        if self.said.conflicts:
+        if self.said.disputed:
             return "its QC had two different answers"
         if receipt.verdict == "failed":
             first = receipt.findings[0]

@@ -37,9 +37,16 @@ Published = Literal["written", "already", "conflict"]
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 
-_KEY = re.compile(r"(?P<kind>requests|receipts|claims|failures|took|conflicts)/(?P<request>[0-9a-f]{64})")
+_KINDS = ("requests", "claims", "failures", "took", "conflicts", "receipts")
+"""In the order in which they are listed. An attempt's claim comes before whatever ends it: one that is seen unended was
+so when the claims were listed."""
+
+_KEY = re.compile(
+    r"(?P<kind>requests|receipts|claims|failures|took|conflicts)/(?P<request>[0-9a-f]{64})(/(?P<n>[1-9]\d*))?\.json"
+)
 
 R = TypeVar("R", bound=Versioned)
+Attempt = TypeVar("Attempt", Claim, Failure, Took, Conflict)
 
 
 class Examinations:
@@ -48,6 +55,8 @@ class Examinations:
     def __init__(self, store: ObjectStore, experiment: str) -> None:
         self._store = store
         self.experiment = experiment
+        self._attempts: dict[str, Claim | Failure | Took | Conflict] = {}
+        """By key, what has been read of attempts: it never changes."""
 
     # --- what is asked --------------------------------------------------------------------------------------
 
@@ -81,13 +90,18 @@ class Examinations:
         return self._frozen(layout.qc_roster(self.experiment, digest), digest, Roster)
 
     def ask(self, request: Request) -> bool:
-        """Write a request; False if it was there: the same question is asked once.
+        """Write a request; False if it was there: the same question is asked once, by whichever run comes first.
 
         Raises:
+            CorruptError: another question is there under its name.
             UnknownOutcomeError: the reply was lost and could not be read back; ask again.
             StoreUnavailableError: the store did not take it.
         """
-        stored = self._store.put_new(layout.qc_request(self.experiment, request.id), request.to_bytes())
+        try:
+            stored = self._store.put_new(layout.qc_request(self.experiment, request.id), request.to_bytes())
+        except ConflictError:
+            self.request(request.id)  # two runs have come to the same weights
+            return False
         return stored.outcome is Put.WRITTEN
 
     def request(self, id: str) -> Request:
@@ -151,14 +165,16 @@ class Examinations:
     def publish(self, receipt: Receipt, pictures: Mapping[str, bytes], took: Took) -> Published:
         """Publish what an attempt found: pictures first, then what it took, then the receipt, which decides.
 
-        `pictures` are the bytes of the receipt's artifacts, by name.
+        `pictures` are the bytes of the receipt's artifacts, by name. Safe to repeat with the same bytes.
 
         Raises:
+            CorruptError: a picture is not what the receipt says, or the receipt that was there first is damaged.
+            ConflictError: the key of a picture holds other bytes.
             UnknownOutcomeError: a reply was lost and could not be read back; publish again.
             StoreUnavailableError: the store did not take it.
         """
         for artifact in receipt.artifacts:
-            self._store.put_new(self.artifact_key(receipt, artifact), pictures[artifact.name])
+            self._show(receipt, artifact, pictures.get(artifact.name, b""))
         self._say_once(layout.qc_attempt(self.experiment, "took", took.request, took.n), took)
         key = layout.qc_receipt(self.experiment, receipt.request)
         try:
@@ -223,34 +239,48 @@ class Examinations:
         """All that is written, by request. `known` are receipts that were read before: they never change.
 
         Raises:
-            CorruptError: a record is damaged.
+            CorruptError: a record is damaged, or is of another request or attempt than its key says.
             StoreUnavailableError: the store did not answer.
         """
-        keys: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        keys: dict[str, dict[str, list[tuple[int, str]]]] = defaultdict(lambda: defaultdict(list))
         prefix = layout.qc(self.experiment)
-        for kind in ("requests", "receipts", "claims", "failures", "took", "conflicts"):
+        for kind in _KINDS:
             for listed in self._store.list(f"{prefix}/{kind}"):
-                found = _KEY.match(listed.key.removeprefix(prefix + "/"))
+                found = _KEY.fullmatch(listed.key.removeprefix(prefix + "/"))
                 if found is not None:
-                    keys[found["request"]][kind].append(listed.key)
+                    keys[found["request"]][kind].append((int(found["n"] or 0), listed.key))
         return {request: self._said(request, there, known or {}) for request, there in keys.items()}
 
-    def _said(self, request: str, there: Mapping[str, list[str]], known: Mapping[str, Receipt]) -> Said:
+    def _said(
+        self, request: str, there: Mapping[str, list[tuple[int, str]]], known: Mapping[str, Receipt]
+    ) -> Said:
         receipt = known.get(request)
         if receipt is None and there["receipts"]:
             receipt = self.receipt(request)
         return Said(
             asked=bool(there["requests"]),
-            claims=self._all(there["claims"], Claim),
-            failures=self._all(there["failures"], Failure),
-            took=self._all(there["took"], Took),
-            conflicts=self._all(there["conflicts"], Conflict),
+            claims=self._all(request, there["claims"], Claim),
+            failures=self._all(request, there["failures"], Failure),
+            took=self._all(request, there["took"], Took),
+            conflicts=self._all(request, there["conflicts"], Conflict),
             receipt=receipt,
         )
 
-    def _all(self, keys: Iterable[str], record: type[R]) -> tuple[R, ...]:
-        numbered = sorted(keys, key=lambda key: int(key.rpartition("/")[2].removesuffix(".json")))
-        return tuple(self._read(key, record) for key in numbered)
+    def _all(
+        self, request: str, keys: Iterable[tuple[int, str]], record: type[Attempt]
+    ) -> tuple[Attempt, ...]:
+        """What is said of the attempts at a request, in their order."""
+        return tuple(self._attempt(request, n, key, record) for n, key in sorted(keys))
+
+    def _attempt(self, request: str, n: int, key: str, record: type[Attempt]) -> Attempt:
+        kept = self._attempts.get(key)
+        if isinstance(kept, record):
+            return kept
+        read = self._read(key, record)
+        if (read.request, read.n) != (request, n):
+            raise CorruptError(f"{key} is of another attempt", field=key, rule="I3")
+        self._attempts[key] = read
+        return read
 
     # --- plumbing -------------------------------------------------------------------------------------------
 
@@ -266,12 +296,47 @@ class Examinations:
     def _read(self, key: str, record: type[R]) -> R:
         return record.from_bytes(self._store.get(key, max_bytes=MAX_RECORD_BYTES), key)
 
+    def _show(self, receipt: Receipt, artifact: Artifact, data: bytes) -> None:
+        if (sha256(data), len(data)) != (artifact.sha256, artifact.size_bytes):
+            raise CorruptError(f"{artifact.name} is not the picture that the receipt names", rule="I1")
+        self._store.put_new(self.artifact_key(receipt, artifact), data)
+
     def _say_once(self, key: str, record: Versioned) -> None:
         """Write what lies beside a decision; what was said of this attempt before stays."""
         try:
             self._store.put_new(key, record.to_bytes())
         except ConflictError:
             pass
+
+
+def unbound(receipt: Receipt, request: Request, suite: Suite, reference: str | None) -> tuple[str, ...]:
+    """The fields of a receipt that say it answers another question than `request`, asked with `suite`.
+
+    `reference` is the digest of the receipt at update 0; None at update 0.
+    """
+    wanted = {
+        "request": request.id,
+        "experiment": request.experiment,
+        "run": request.run,
+        "update": request.update,
+        "checkpoint": request.checkpoint,
+        "suite": suite.digest,
+        "roster": suite.roster,
+        "code": suite.code,
+        "config": suite.config,
+        "revision": suite.revision,
+        "reference": reference,
+    }
+    return tuple(name for name, value in wanted.items() if getattr(receipt, name) != value)
+
+
+def miscounted(receipt: Receipt) -> bool:
+    """Whether the strata of a receipt do not add up to all of its units."""
+    names = ("requested", "scored", "failed", "missing")
+    return any(
+        getattr(receipt.units, name) != sum(getattr(tally, name) for tally in receipt.strata.values())
+        for name in names
+    )
 
 
 def differing(one: Receipt, other: Receipt) -> tuple[str, ...]:
