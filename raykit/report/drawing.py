@@ -20,6 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 WIDTH_PX, HEIGHT_PX, DPI = 1400, 800, 100
 TITLE_PT, TEXT_PT, SMALL_PT = 17, 13, 11.5
@@ -193,10 +194,10 @@ def update_axis(axes: Any, last_update: float, *, ticks: int = 10) -> None:
         axes.spines[side].set(visible=side in ("left", "bottom"), color=MUTED)
 
 
-def legend(axes: Any, *, above: float = 1.0) -> None:
+def legend(axes: Any, *, above: float = 1.0, columns: int = 3) -> None:
     """The legend over the axes, where it can cover nothing."""
     place = {"loc": "lower left", "bbox_to_anchor": (0, above), "borderaxespad": 0.2}
-    made = axes.legend(ncols=3, frameon=False, fontsize=TEXT_PT, labelcolor=INK, **place)
+    made = axes.legend(ncols=columns, frameon=False, fontsize=TEXT_PT, labelcolor=INK, **place)
     for text in made.get_texts():
         text.set_parse_math(False)
 
