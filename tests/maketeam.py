@@ -36,6 +36,7 @@ _AS_IT_WAS = (
     (', "s3://corp/docs-new@2026-11"]', "]"),
     ('mix         = { "docs@v7" = 0.75, "docs-new@2026-11" = 0.25 }    # constant over the run\n', ""),
     ("ceiling_usd = 900", "ceiling_usd = 5000"),
+    ('"> base + 0.01"', '"> 4"'),
 )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raykit.plan import Plan
     from raykit.records import Measured, Noted, RowsCounted
 
-Part = Literal["gates", "setup", "update", "save", "drain", "qc", "generate", "compare", "memory"]
+Part = Literal["gates", "setup", "update", "save", "drain", "qc", "qc-unit", "generate", "compare", "memory"]
 PoolName = Literal["train", "qc", "generate", "search"]
 
 SHORTEST_S, LONGEST_S = 0.001, 1e9

@@ -234,16 +234,18 @@ class Around:
 def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> tuple[Around, ...]:
     """The work around the run that is paid for, as far as its time is known or can be bounded.
 
-    A QC pool stays as long as the run may; a synthetic set takes what its plan caps it at. What was measured goes
+    QC has a line even where its pool is not billed: no worker starts without a lease on one. A QC pool stays as long as the run may; a synthetic set takes what its plan caps it at. What was measured goes
     before both. A set that is neither capped nor measured has no line: the review asks for one.
     """
     told = known.told
     found: list[Around] = []
 
-    def add(line: str, pool: str, purpose: Purpose, time_ms: int, *, uncertain: bool) -> None:
+    def add(
+        line: str, pool: str, purpose: Purpose, time_ms: int, *, uncertain: bool, free: bool = False
+    ) -> None:
         rate, _ = rate_of(plan, book, pool)
         accelerators = accelerators_of(plan, pool)
-        if rate and accelerators and time_ms:
+        if (rate or free) and accelerators and time_ms:
             found.append(
                 Around(
                     line=line,
@@ -259,10 +261,11 @@ def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> t
 
     if "gates" in told:
         add("gates", told["gates"].pool, "overhead", told["gates"].time_ms, uncertain=False)
-    if plan.qc is not None and "qc" in plan.pools:
+    if plan.qc is not None:
         measured = told.get("qc")
         held_ms = waves_of(plan) * worst_ms(train) if measured is None else measured.time_ms
-        add("qc", "qc", "overhead", held_ms, uncertain=measured is None)
+        billed = "qc" in plan.pools
+        add("qc", "qc", "overhead", held_ms, uncertain=billed and measured is None, free=not billed)
     sets = [target for target in plan.generate.values() if target.wall_h is not None]
     if plan.generate and "generate" in plan.pools:
         measured = told.get("generate")

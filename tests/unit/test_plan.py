@@ -191,7 +191,7 @@ def test_what_this_version_cannot_do_is_read_and_named_and_refused() -> None:
     refused = not_yet(asked)
     for field in ("[data]", "[search]", "[pools]", "run.shard"):
         assert any(text.startswith(field) for text in refused), field
-    assert recorded(asked) == ["qc", "generate.targets", "notify", "run.keep_checkpoints"]
+    assert recorded(asked) == ["generate.targets", "notify", "run.keep_checkpoints"]
     with pytest.raises(PlanError, match="does not do"):
         require_supported(asked)
     assert lock_of(asked).not_yet == tuple(refused)
@@ -199,7 +199,7 @@ def test_what_this_version_cannot_do_is_read_and_named_and_refused() -> None:
 
 def test_what_acts_later_is_recorded_and_stops_nothing() -> None:
     assert not_yet(plan()) == []
-    assert lock_of(plan()).acts_later == ("qc", "generate.digits")
+    assert lock_of(plan()).acts_later == ("generate.digits",)
 
 
 # --- findings -----------------------------------------------------------------------------------------------

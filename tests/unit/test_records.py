@@ -50,6 +50,7 @@ from raykit.records import (
     Observed,
     Parted,
     Paused,
+    Pinned,
     Place,
     Planned,
     Rated,
@@ -61,6 +62,8 @@ from raykit.records import (
     Reserved,
     RestartApproved,
     Resumed,
+    Retried,
+    Reviewed,
     Row,
     RowsCounted,
     RunEntry,
@@ -153,6 +156,9 @@ ACTS = (
     Noted(kind="incident", says="s", person="mira"),
     Measured(what="update", pool="train", time_ms=9, units=3, memory_bytes={"model": 5}, how="h"),
     RowsCounted(source="s3://b/k@v1", rows=3, digest=D, how="h", person="mira"),
+    Reviewed(receipts=(D,), verdict="passed", note="n", person="mira", scripted=True),
+    Retried(request=D, after=3, reason="r", person="mira"),
+    Pinned(run="r", update=4, manifest=D, reason="r", person="mira"),
 )
 REGISTERED = (
     Registered(

@@ -153,7 +153,7 @@ def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | 
         account=site.name if account.opened is None else account.opened.account,
         account_ceiling=account.figure,
         rates=_rates(plan, book, unit),
-        billed=train.rate > 0 or bool(around),
+        billed=train.rate > 0 or any(each.rate for each in around),
         refusal=None if refusal is None else refusal.message,
         refusal_rule=None if refusal is None else refusal.rule,
         refusal_remedy=None if refusal is None else refusal.remedy,
