@@ -82,6 +82,8 @@ class Standing:
     status: Status
     next: defects.Next = "retry"
     """What follows if it is not done."""
+    counted: Sequence[Failure] = ()
+    """The failures that count: no person has let it be tried again since."""
     review: Review | None = None
     """The newest of its receipt."""
 
@@ -162,6 +164,7 @@ def stand(
         said=said,
         status=_status(said, bool(counted), next_, now),
         next=next_,
+        counted=tuple(counted),
         review=None if receipt is None else reviews.get(receipt.digest),
     )
 

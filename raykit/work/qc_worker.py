@@ -1,0 +1,455 @@
+"""One process that examines checkpoints, one after the other: the oldest open request that nobody is at.
+
+    worker = Worker(store, "digits", "main", suite, Rules(tries=3, deadline_s=900), worker="qc-1", examine=examine)
+    while (turn := worker.turn()).kind != "nothing":
+        ...
+
+All that it knows is in the store, so any number of them may share a backlog, and each may be killed at any instant. To
+take a request is to create the claim of its next attempt; what decides is the receipt, which all honest attempts make
+with the same bytes. Before each unit it asks whether a pause holds. No Ray and no torch here: what is run is given.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from raykit import defects
+from raykit.errors import GateError, StoreUnavailableError, Unknown, UnknownOutcomeError
+from raykit.pauses import Acts, in_force, scopes_of
+from raykit.qc.backlog import Said, Standing, Wanted, stand
+from raykit.read.qc import wanted_of
+from raykit.records import Claim, Failure, FailureKind, Receipt, Request, Suite, Took
+from raykit.store.base import ObjectStore
+from raykit.store.log import RunLog
+from raykit.store.people import People, pause
+from raykit.store.place import gone, this_place
+from raykit.store.qc import Examinations, differing, miscounted, unbound
+from raykit.work.examined import Examine
+from raykit.work.failing import Cause, cause_of, words
+
+LOOK_AGAIN_S = 10.0
+"""The backlog is listed again after so long, or once all of it that was open has been gone through."""
+
+WAITS_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Between two tries at a write that the store did not take or did not answer."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What bounds the attempts of a worker. None of it changes a score."""
+
+    tries: int
+    deadline_s: float
+    """An attempt that takes longer counts as lost."""
+    lease: str | None = None
+    """What pays for it; None where nothing is billed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hand:
+    """The attempt that a worker is at."""
+
+    request: str
+    update: int
+    n: int
+    since: float
+
+
+TurnKind = Literal["published", "already", "conflict", "failed", "nothing", "waiting", "paused"]
+"""What came of a turn. `already`: another attempt had published the same bytes; `conflict`: other bytes, which pauses
+everyone on the suite; `nothing`: no open request that nobody is at; `waiting`: there are some, and another process has
+to come first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What came of one turn."""
+
+    kind: TurnKind
+    update: int | None = None
+    took_ms: int = 0
+    detail: str | None = None
+    failure: Failure | None = None
+
+    @property
+    def spent(self) -> bool:
+        """Whether another process has to try what this one failed at: the worker takes nothing before that."""
+        return self.failure is not None and self.failure.kind in defects.CERTAIN
+
+
+class Worker:
+    """Examines the checkpoints of one run under one suite. `hand` may be read from another thread."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        experiment: str,
+        run: str,
+        suite: Suite,
+        rules: Rules,
+        *,
+        worker: str,
+        examine: Examine,
+        clock: Callable[[], float] = time.time,
+        acts: Callable[[], Acts] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`worker` names this process and no other one ever; `acts` reads what people have said."""
+        self.hand: Hand | None = None
+        self._store = store
+        self._experiment = experiment
+        self._run = run
+        self._suite = suite
+        self._suite_digest = suite.digest
+        self._scope = f"contract:{self._suite_digest}"
+        self._rules = rules
+        self._name = worker
+        self._place = this_place()
+        self._examine = examine
+        self._clock = clock
+        self._sleep = sleep
+        self._refresh = acts or People(store, experiment, by=worker).refresh
+        self._examinations = Examinations(store, experiment)
+        self._log = RunLog(store, experiment, run, by=worker)
+        self._acts = Acts()
+        self._looked_at = -math.inf
+        self._queue: deque[Standing] = deque()
+        """What it may take, oldest first, as it was when it was listed."""
+        self._waits: str | None = None
+        """Why nothing else may be taken."""
+        self._reference: Receipt | None = None
+        """The receipt at update 0."""
+        self._settled: dict[str, int] = {}
+        """By request: at how many records of its attempts nobody has to look again."""
+        self._receipts: dict[str, Receipt] = {}
+
+    def turn(self) -> Turn:
+        """Examine at most one checkpoint, and say what came of it.
+
+        Raises:
+            CorruptError: a log or a record is damaged.
+            UnknownOutcomeError: a write was not answered, and nothing is in hand: take another turn.
+            StoreUnavailableError: the store did not answer, and nothing is in hand.
+        """
+        self._acts = self._refresh()
+        stopped = self._stopped()
+        if stopped is not None:
+            return Turn(kind="paused", detail=stopped)
+        looked = not self._queue or self._clock() > self._looked_at + LOOK_AGAIN_S
+        found = self._look() if looked else None
+        taken = self._next() if found is None else None
+        if found is None and taken is None and not looked:
+            found = self._look()
+            taken = self._next() if found is None else None
+        if found is not None:
+            return found
+        if taken is None:
+            return Turn(kind="waiting" if self._waits else "nothing", detail=self._waits)
+        return self._work(taken)
+
+    # --- what there is to do --------------------------------------------------------------------------------
+
+    def _stopped(self) -> str | None:
+        """Why nothing may be started now."""
+        if self._acts.cancelled is not None:
+            return f"cancelled by {self._acts.cancelled.person}: {self._acts.cancelled.reason}"
+        held = in_force(self._acts, scopes_of(self._experiment, "qc", self._suite_digest))
+        return None if held is None else held.words
+
+    def _look(self) -> Turn | None:
+        """List the backlog anew. A turn if it shows something that everyone has to stop for."""
+        self._log.refresh()
+        said = self._examinations.said(known=self._receipts)
+        standings = []
+        for wanted in wanted_of(self._log.entries, self._log.state, self._suite.every):
+            request = self._request(wanted)
+            there = said.get(request.id, Said())
+            if there.receipt is None:
+                standings.append(self._stand(wanted, request, there))
+            elif self._disputed(request, there, there.receipt):
+                return self._stop_for_conflict(
+                    request, there.conflicts[-1].differs if there.conflicts else ()
+                )
+        self._looked_at = self._clock()
+        self._queue, self._waits = self._choose(standings)
+        defect = next((each for each in standings if each.next == "pause"), None)
+        return None if defect is None else self._stop_for_defect(defect)
+
+    def _choose(self, standings: Sequence[Standing]) -> tuple[deque[Standing], str | None]:
+        """Of all that is open: what may be taken, and why that is not all of it."""
+        before, why = self._comes_first(standings)
+        open_ = standings if why is None else [] if before is None else [before]
+        return deque(each for each in open_ if each.status != "parked" and not self._has_failed_at(each)), why
+
+    def _comes_first(self, standings: Sequence[Standing]) -> tuple[Standing | None, str | None]:
+        """What has to be decided before anything else may be taken, and why: its receipt or defect is everyone's."""
+        if standings and self._reference is None:
+            first = standings[0]
+            if first.update != 0:
+                return None, "no checkpoint at update 0 counts, which the others are held against"
+            return first, f"the checkpoint at update 0 comes first, and its QC is {first.status}"
+        for each in standings:
+            suspected = each.counted and each.counted[-1].kind in defects.SHARED
+            if suspected and each.status in ("retrying", "claimed"):
+                last = each.counted[-1]
+                return each, f"another process has to try update {each.update} first: {last.message}"
+        return None, None
+
+    def _has_failed_at(self, standing: Standing) -> bool:
+        """Whether this process has said that it fails; another one has to confirm it."""
+        return any(
+            failure.worker == self._name and failure.kind in defects.CERTAIN for failure in standing.counted
+        )
+
+    def _request(self, wanted: Wanted) -> Request:
+        return Request(
+            experiment=self._experiment,
+            run=self._run,
+            update=wanted.update,
+            checkpoint=wanted.checkpoint,
+            suite=self._suite_digest,
+        )
+
+    def _stand(self, wanted: Wanted, request: Request, said: Said) -> Standing:
+        return stand(
+            wanted,
+            request,
+            said,
+            reviews={},
+            tries=self._rules.tries,
+            forgiven=self._acts.retried.get(request.id, 0),
+            forgiven_before=self._cleared_at,
+            now=self._clock(),
+        )
+
+    @property
+    def _cleared_at(self) -> float:
+        """When a person last cleared what the suite was paused for."""
+        return self._acts.cleared_at.get(self._scope, 0.0)
+
+    def _disputed(self, request: Request, said: Said, receipt: Receipt) -> bool:
+        """Note a receipt; whether an attempt at it made another one, and no person has dealt with that."""
+        self._decided(request, receipt)
+        attempts = len(said.took) + len(said.conflicts)
+        if self._settled.get(request.id) == attempts:
+            return False
+        made_at = {took.n: took.at for took in said.took}
+        if any(made_at.get(n, math.inf) > self._cleared_at for n in said.disputed):
+            return True
+        self._settled[request.id] = attempts
+        return False
+
+    def _decided(self, request: Request, receipt: Receipt) -> None:
+        self._receipts[request.id] = receipt
+        if request.update == 0:
+            self._reference = receipt
+
+    # --- taking it ------------------------------------------------------------------------------------------
+
+    def _next(self) -> _Taken | None:
+        """The claim of the oldest request that nobody is at; None if there is none left in the list."""
+        while self._queue:
+            taken = self._take(self._queue.popleft())
+            if taken is not None:
+                return taken
+        return None
+
+    def _take(self, standing: Standing) -> _Taken | None:
+        id, newest, at = standing.request.id, standing.claim, self._clock()
+        if newest is not None:
+            if self._examinations.receipt(id) is not None:
+                return None  # published since the backlog was listed
+            if newest.n not in {failure.n for failure in standing.said.failures}:
+                ended = self._end(standing, newest)
+                if ended is None or ended.status == "parked":
+                    return None
+                standing = ended
+        if not standing.said.asked:
+            self._surely(lambda: self._examinations.ask(standing.request))
+        # Of two runs that came to the same weights, the first has asked: everyone answers that one question.
+        request = self._examinations.request(id)
+        claim = self._surely(
+            lambda: self._examinations.claim(
+                id,
+                1 if newest is None else newest.n + 1,
+                worker=self._name,
+                place=self._place,
+                at=at,
+                deadline_s=self._rules.deadline_s,
+                lease=self._rules.lease,
+            )
+        )
+        return None if claim is None else _Taken(standing=standing, request=request, claim=claim)
+
+    def _end(self, standing: Standing, claim: Claim) -> Standing | None:
+        """Say that an attempt is over which nobody has ended; None if it is not, or if somebody else was faster."""
+        cause = self._why_over(claim)
+        if cause is None:
+            return None
+        failure = self._failure(claim, cause)
+        if not self._surely(lambda: self._examinations.fail(failure)):
+            return None
+        return self._after(standing, failure)
+
+    def _why_over(self, claim: Claim) -> Cause | None:
+        if claim.worker == self._name:
+            return _unended("infrastructure", "the store did not take what came of it")
+        if gone(claim.place):
+            return _unended("lost", f"process {claim.place.pid} on {claim.place.host} is gone")
+        if self._clock() >= claim.at + claim.deadline_s:
+            return _unended("deadline", f"nothing came of it in {claim.deadline_s:g} s")
+        return None
+
+    def _failure(self, claim: Claim, cause: Cause) -> Failure:
+        return Failure(
+            request=claim.request,
+            n=claim.n,
+            kind=cause.kind,
+            signature=cause.signature,
+            message=cause.message,
+            worker=claim.worker,
+            said_by=self._name,
+            at=self._clock(),
+        )
+
+    def _after(self, standing: Standing, failure: Failure) -> Standing:
+        """How far a request is once one more attempt has failed."""
+        failures = (*standing.said.failures, failure)
+        return self._stand(standing.wanted, standing.request, replace(standing.said, failures=failures))
+
+    # --- examining it ---------------------------------------------------------------------------------------
+
+    def _work(self, taken: _Taken) -> Turn:
+        claim, start_s = taken.claim, time.monotonic()
+        self.hand = Hand(request=claim.request, update=taken.request.update, n=claim.n, since=claim.at)
+        try:
+            turn = self._examined(taken, start_s)
+        except Exception as error:  # noqa: BLE001  whatever the recipe raises is what came of the attempt
+            turn = self._failed(taken, cause_of(error))
+        finally:
+            self.hand = None
+        return replace(turn, update=taken.request.update, took_ms=_since_ms(start_s))
+
+    def _examined(self, taken: _Taken, start_s: float) -> Turn:
+        request, claim = taken.request, taken.claim
+        reference = None if request.update == 0 else self._reference
+        examined = self._examine(request, taken.standing.wanted.key, reference)
+        receipt = examined.receipt
+        self._require_answer(request, receipt, reference)
+        took = Took(
+            request=claim.request,
+            n=claim.n,
+            worker=self._name,
+            receipt=receipt.digest,
+            took_ms=_since_ms(start_s),
+            peak_bytes=examined.peak_bytes,
+            at=self._clock(),
+        )
+        published = self._surely(lambda: self._examinations.publish(receipt, examined.pictures, took))
+        if published == "conflict":
+            first = self._examinations.receipt(request.id)
+            return self._stop_for_conflict(request, () if first is None else differing(first, receipt))
+        self._decided(request, receipt)
+        if request.update == 0 or claim.n > 1:
+            self._queue.clear()  # more may be taken now; or an attempt before this one made other bytes
+        return Turn(kind="published" if published == "written" else "already")
+
+    def _require_answer(self, request: Request, receipt: Receipt, reference: Receipt | None) -> None:
+        """Let only a receipt pass that is bound to what was asked."""
+        wrong = unbound(receipt, request, self._suite, None if reference is None else reference.digest)
+        if wrong or miscounted(receipt):
+            raise GateError(
+                f"the receipt answers another question: {', '.join(wrong) or 'its units do not add up'}",
+                field="receipt",
+                rule="bound to the checkpoint, the suite and the receipt at update 0; strata add up to all units",
+            )
+
+    def _failed(self, taken: _Taken, cause: Cause) -> Turn:
+        """Say that the attempt came to nothing, and stop everyone if it is the same for all of them."""
+        failure = self._failure(taken.claim, cause)
+        self._queue.clear()
+        try:
+            self._surely(lambda: self._examinations.fail(failure))
+            after = self._after(taken.standing, failure)
+            if after.next == "pause":
+                self._stop_for_defect(after)
+        except Unknown as error:
+            detail = (
+                f"{cause.message}; not written: {error}"  # it is once the store answers: the claim is open
+            )
+        else:
+            detail = f"{cause.message}; {_NEXT[after.next]}"
+        return Turn(kind="failed", detail=detail, failure=failure)
+
+    # --- stopping everyone ----------------------------------------------------------------------------------
+
+    def _stop_for_defect(self, standing: Standing) -> Turn:
+        last = standing.counted[-1]
+        alike = {each.worker for each in standing.counted if each.signature == last.signature}
+        reason = f"update {standing.update} failed alike in {len(alike)} processes ({last.signature[:12]})"
+        return self._stop(standing.request, "paused", f"{reason}: {last.message}")
+
+    def _stop_for_conflict(self, request: Request, differs: Sequence[str]) -> Turn:
+        what = ", ".join(differs) or "its bytes"
+        reason = (
+            f"request {request.id[:12]} of update {request.update} has two answers, which differ in {what}"
+        )
+        return self._stop(request, "conflict", reason)
+
+    def _stop(self, request: Request, kind: Literal["paused", "conflict"], reason: str) -> Turn:
+        self._queue.clear()
+        try:
+            self._surely(
+                lambda: pause(
+                    self._store,
+                    self._scope,
+                    reason=words(reason),
+                    person=f"qc worker {self._name}",
+                    cause="defect",
+                    at=self._clock(),
+                )
+            )
+        except Unknown:
+            pass  # what it is paused for is written: whoever looks next pauses it
+        return Turn(kind=kind, update=request.update, detail=reason)
+
+    def _surely(self, act: Callable[[], T]) -> T:
+        """Repeat a write that the store did not take or did not answer, with the same bytes."""
+        for wait_s in WAITS_S:
+            try:
+                return act()
+            except (UnknownOutcomeError, StoreUnavailableError):
+                self._sleep(wait_s)
+        return act()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """A request that this process has claimed, and how far it was."""
+
+    standing: Standing
+    request: Request
+    claim: Claim
+
+
+_NEXT: Mapping[defects.Next, str] = {
+    "retry": "it is tried again",
+    "park": "parked until a person lets it be tried again",
+    "pause": "everyone on this suite is paused",
+}
+
+
+def _unended(kind: FailureKind, message: str) -> Cause:
+    """Why an attempt is over that did not say so itself."""
+    return Cause(kind=kind, signature=defects.signature(kind, kind), message=message)
+
+
+def _since_ms(start_s: float) -> int:
+    return round(1000 * (time.monotonic() - start_s))

@@ -1,0 +1,161 @@
+"""A deterministic examination in plain Python, and workers on it: in this process, or in one of their own.
+
+    made = backlog(store, updates=40)                       # a trained run, its suite frozen, nothing asked
+    worker(made, "qc-1").turn()                             # examines update 0
+    python -m qchooks ROOT NAME [--sleep 0.05] ...          # a process that works until nothing is open
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from makeqc import FACTS, STRATA, UNITS, QcMaker, make_trained
+
+from raykit.ids import sha256
+from raykit.records import (
+    Artifact,
+    FieldScore,
+    FieldSpread,
+    Receipt,
+    Request,
+    Roster,
+    Score,
+    Suite,
+    Tally,
+)
+from raykit.store.base import ObjectStore
+from raykit.work.examined import Examined
+from raykit.work.qc_worker import Rules, Turn, Worker
+
+AT = 1_800_100_000.0
+"""After everything that a made run says of itself."""
+
+
+def picture(request: Request) -> bytes:
+    """The bytes of a panel: the same for the same weights."""
+    return b"PNG of " + request.checkpoint.encode() * 20
+
+
+@dataclass
+class Examine:
+    """Scores a checkpoint by its digest alone. `salt` makes it answer otherwise, as another machine might."""
+
+    suite: Suite
+    salt: str = ""
+    sleep_s: float = 0.0
+    before: Callable[[Request], None] = lambda request: None
+    seen: list[int] = field(default_factory=list)
+    """The updates that it was asked about, in order."""
+
+    def __call__(self, request: Request, key: str, reference: Receipt | None) -> Examined:
+        self.seen.append(request.update)
+        time.sleep(self.sleep_s / 2)
+        self.before(request)
+        time.sleep(self.sleep_s / 2)
+        data = picture(request)
+        return Examined(
+            receipt=self.receipt(request, reference, {"panels.png": data}),
+            pictures={"panels.png": data},
+            peak_bytes=1000,
+        )
+
+    def receipt(
+        self, request: Request, reference: Receipt | None, pictures: Mapping[str, bytes]
+    ) -> Receipt:
+        digit = int(sha256((request.checkpoint + self.salt).encode())[:8], 16) / 16**8
+        value = round(0.1 + 0.2 * digit, 9)
+        spread = FieldSpread(median=0.1, low=-1.0, high=1.2, spread=2.2)
+        tally = Tally(requested=UNITS, scored=UNITS, failed=0, missing=0)
+        whole = UNITS * len(STRATA)
+        return Receipt(
+            request=request.id,
+            experiment=request.experiment,
+            run=request.run,
+            update=request.update,
+            checkpoint=request.checkpoint,
+            suite=self.suite.digest,
+            roster=self.suite.roster,
+            code=self.suite.code,
+            config=self.suite.config,
+            revision=self.suite.revision,
+            reference=None if reference is None else reference.digest,
+            facts=FACTS,
+            units=Tally(requested=whole, scored=whole, failed=0, missing=0),
+            strata=dict.fromkeys(STRATA, tally),
+            metrics={
+                "ratio": Score(
+                    value=value, strata=dict.fromkeys(STRATA, value), no_skill=1.0, better="less"
+                )
+            },
+            fields={
+                "latent": FieldScore(
+                    space="log",
+                    pooled=spread,
+                    strata=dict.fromkeys(STRATA, spread),
+                    reference_spread=None if reference is None else 2.2,
+                    between=1.0,
+                    within=0.5,
+                    finite=1.0,
+                    dimensions=8,
+                )
+            },
+            artifacts=tuple(
+                Artifact(name=name, sha256=sha256(data), size_bytes=len(data))
+                for name, data in pictures.items()
+            ),
+            unjudged=() if request.update else ("ratio",),
+            verdict="passed",
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """A trained run, and what it is asked."""
+
+    store: ObjectStore
+    experiment: str
+    run: str
+    suite: Suite
+    roster: Roster
+
+
+def backlog(store: ObjectStore, *, updates: int = 40, experiment: str = "digits") -> Made:
+    """A run that has trained to its end, with a checkpoint every 10 updates; nothing is asked of it yet."""
+    maker = make_trained(QcMaker(store, experiment=experiment, updates=updates))
+    return Made(store, experiment, maker.run, maker.suite, maker.roster)
+
+
+def worker(
+    made: Made,
+    name: str = "qc-1",
+    *,
+    store: ObjectStore | None = None,
+    examine: Examine | None = None,
+    tries: int = 3,
+    deadline_s: float = 600.0,
+    clock: Callable[[], float] = lambda: AT,
+) -> Worker:
+    """A worker of this process."""
+    return Worker(
+        store or made.store,
+        made.experiment,
+        made.run,
+        made.suite,
+        Rules(tries=tries, deadline_s=deadline_s),
+        worker=name,
+        examine=examine or Examine(made.suite),
+        clock=clock,
+        sleep=lambda wait_s: None,
+    )
+
+
+def work(at: Worker, *, turns: int = 100) -> list[Turn]:
+    """Take turns until there is nothing left to take."""
+    done = []
+    for _ in range(turns):
+        done.append(at.turn())
+        if done[-1].kind in ("nothing", "waiting", "paused"):
+            return done
+    raise AssertionError(f"still at it after {turns} turns: {done[-1]}")
