@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from raykit.ids import Digest, Name
+from raykit.ids import Digest, Name, digest_of
 from raykit.records.base import Count, Record
 from raykit.records.entry import Entry
 from raykit.records.shared import Words
@@ -71,9 +71,12 @@ class Evidence(Record):
     """What a choice rests on: one surface, what the candidate and the incumbent score there, what would matter."""
 
     surface: Words
+    better: Literal["less", "more"]
     value: float
     incumbent: float | None = None
     """Of the incumbent; None if there is none."""
+    against: Digest | None = None
+    """The incumbent, by the digest of its manifest; None if there is none."""
     worthwhile: float | None = None
     """The smallest difference that would change what is done."""
     how: Words
@@ -90,6 +93,8 @@ class Recommended(Record):
     evidence: tuple[Evidence, ...]
     receipts: tuple[Digest, ...] = ()
     """Digests of the reviewed QC receipts that it rests on."""
+    unexamined: Words | None = None
+    """Why weights are recommended that nobody here could examine."""
     reason: Words
     person: Words
     scripted: bool = False
@@ -106,6 +111,8 @@ class CandidateApproved(Record):
     use: Literal["generation", "export", "production"] = "production"
     """The widest use: production covers export, and export generation."""
     receipts: tuple[Digest, ...] = ()
+    unexamined: Words | None = None
+    """Why weights are approved that nobody here could examine: never for production."""
     reason: Words
     person: Words
     scripted: bool = False
@@ -154,6 +161,34 @@ class Dependent(Record):
     person: Words
 
 
+class Depends(Record):
+    """One piece of dependent work in an inventory."""
+
+    kind: DependentKind
+    name: Words
+    falls: bool
+    why: Words
+    """How it is known to depend, or who says so."""
+    cost: Count | None = None
+    """Micro-units that making it again costs, where that is known."""
+    time_ms: Count | None = None
+
+
+class Inventory(Record):
+    """What depends on a candidate: what stays valid without it, and what would have to be made again."""
+
+    candidate: Name
+    manifest: Digest
+    items: tuple[Depends, ...] = ()
+    unread: tuple[Name, ...] = ()
+    """Experiments whose plans cannot be read, and which may depend on it, too."""
+
+    @property
+    def digest(self) -> Digest:
+        """What a person names who has seen it."""
+        return digest_of(self.plain())
+
+
 class Switched(Record):
     """Another candidate takes the place of the production candidate. The one before stays as it is, and is kept."""
 
@@ -163,8 +198,8 @@ class Switched(Record):
     to: Name
     from_: Name | None = Field(None, alias="from")
     evidence: tuple[Evidence, ...] = ()
-    inventory: Digest
-    """Digest of the report of what stays valid and what falls, as it was shown."""
+    inventory: Inventory | None = None
+    """What stays valid and what falls, as it was shown; None if nothing was in its place."""
     reason: Words
     person: Words
     scripted: bool = False

@@ -1,6 +1,6 @@
 """The registry of the root: weights that can be chosen, each under one name, and those that were made elsewhere.
 
-One name stands for one manifest for ever, and adopted bytes have one name: what a plan calls its base is what it
+One name stands for one manifest for ever, and the same bytes have one name: what a plan calls its base is what it
 was, whoever looks and whenever. What people say of it may be corrected: the newest counts, all of it stays.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from raykit.candidates import Registry, read_registry
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import sha256
-from raykit.records import Adopted, AdoptedFile, CandidatesEntry, Record, Registered
+from raykit.records import Adopted, AdoptedFile, CandidateEvent, CandidatesEntry, Record, Registered
 from raykit.store import layout
 from raykit.store.base import Chunk, ObjectStore
 from raykit.store.commit import MANIFEST, MAX_MANIFEST_BYTES, require_exactly
@@ -25,8 +26,12 @@ SAID = {
     "cost": "cost",
     "history": "history",
     "source": "source note",
+    "surfaces": "surfaces",
 }
 """What a registration says beside what it names: to say something else later is to correct it."""
+
+SAID_OF_A_RUN = ("role", "source", "surfaces")
+"""The same for a checkpoint of a run: the rest was measured here, and is what it was when it was registered."""
 
 
 # --- the log ------------------------------------------------------------------------------------------------
@@ -59,6 +64,39 @@ def newest(said: Iterable[Registered]) -> tuple[Registered, ...]:
     return tuple({event.candidate: event for event in said}.values())
 
 
+def read_candidate_registry(store: ObjectStore) -> Registry:
+    """Every candidate with all acts on it, and the one that is in production.
+
+    Raises:
+        CorruptError: the registry is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    log = _log(store, by="reader")
+    log.refresh()
+    return read_registry(log.entries)
+
+
+def act(
+    store: ObjectStore, decide: Callable[[Registry], CandidateEvent | None], *, by: str, at: float
+) -> CandidateEvent | None:
+    """Append what `decide` makes of the registry as it is at that moment; None if it changes nothing.
+
+    `decide` may raise to refuse: then nothing is written.
+
+    Raises:
+        CorruptError: the registry is damaged.
+        UnknownOutcomeError: the reply was lost; say it again.
+        StoreUnavailableError: the store did not answer.
+    """
+
+    def events(entries: Sequence[CandidatesEntry]) -> list[Record]:
+        event = decide(read_registry(entries))
+        return [] if event is None else [event]
+
+    entry = _log(store, by=by).append(events, at=at)
+    return None if entry is None else entry.events[0]
+
+
 def find_candidate(store: ObjectStore, name: str) -> Registered | None:
     """The candidate of this name; None if there is none.
 
@@ -73,8 +111,8 @@ def register(store: ObjectStore, event: Registered, *, at: float) -> bool:
     """Give weights a name, or correct what was said of them; False if exactly this was said before.
 
     Raises:
-        InvalidInput: the name stands for other bytes, or something else was said of them; these bytes were adopted
-            under another name; or there is nothing to correct.
+        InvalidInput: the name stands for other bytes, or something else was said of them; these bytes have another
+            name; or there is nothing to correct.
         CorruptError: the registry is damaged.
         UnknownOutcomeError: the reply was lost; say it again.
         StoreUnavailableError: the store did not answer.
@@ -90,8 +128,8 @@ def is_registered(said: Iterable[Registered], event: Registered) -> bool:
     """Whether `event` says what is known already.
 
     Raises:
-        InvalidInput: its name stands for other bytes, or something else was said of them; its bytes were adopted under
-            another name; or there is nothing to correct.
+        InvalidInput: its name stands for other bytes, or something else was said of them; its bytes have another
+            name; or there is nothing to correct.
     """
     for known in newest(said):
         if known.candidate == event.candidate:
@@ -99,13 +137,15 @@ def is_registered(said: Iterable[Registered], event: Registered) -> bool:
             if not event.corrects:
                 _require_the_same(known, event)
             return not _differing(known, event)
-        if known.manifest == event.manifest and known.origin == event.origin == "adopted":
+        if known.manifest == event.manifest:
             raise InvalidInput(
                 f"these weights are registered already, as {known.candidate}",
-                field="--as",
+                field="--as" if event.origin == "adopted" else "NAME",
                 value=event.candidate,
-                rule="adopted bytes have one name",
-                remedy=f"use {known.candidate} in the plan, or say it of that name: --as {known.candidate}",
+                rule="the same weights have one name, so that nothing is decided of them twice",
+                remedy=f"use {known.candidate} in the plan, or say it of that name: --as {known.candidate}"
+                if event.origin == "adopted"
+                else f"raykit candidates show {known.candidate}",
             )
     if event.corrects:
         raise InvalidInput(
@@ -131,9 +171,10 @@ def _require_these_weights(known: Registered, event: Registered) -> None:
 
 def _differing(known: Registered, event: Registered) -> list[str]:
     """The parts of a statement that `event` has otherwise. A source that it leaves out is not denied."""
+    names = SAID if event.origin == "adopted" else SAID_OF_A_RUN
     return [
         name
-        for name in SAID
+        for name in names
         if getattr(known, name) != getattr(event, name)
         and not (name == "source" and event.source is None and not event.corrects)
     ]
@@ -147,12 +188,19 @@ def _require_the_same(known: Registered, event: Registered) -> None:
             field=SAID[name],
             value=now,
             rule="what was registered stays, until somebody corrects it",
-            remedy=f"give it as it was; or, if that was wrong: raykit adopt SOURCE --as {known.candidate} --correct, "
-            "with all that is so",
+            remedy=f"give it as it was; or, if that was wrong: {_again(known)} --correct, with all that is so",
         )
 
 
+def _again(known: Registered) -> str:
+    if known.origin == "adopted":
+        return f"raykit adopt SOURCE --as {known.candidate}"
+    return f"raykit candidates register {known.candidate} {known.experiment}@{known.update}"
+
+
 def _told(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{each.name}={'selects' if each.may_select else 'reports'}" for each in value)
     return "left out" if value is None else str(value)
 
 
