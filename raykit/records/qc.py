@@ -250,6 +250,8 @@ class FieldScore(Record):
     at_low: float | None = None
     """Share of values at the low end of its range; None without bounds."""
     at_high: float | None = None
+    outside: float | None = None
+    """Share of values beyond its range; None without bounds."""
     finite: float
     """Share of its values that are finite."""
     dimensions: Count
@@ -267,6 +269,7 @@ class FieldScore(Record):
 FindingKind = Literal[
     "threshold",
     "nonfinite",
+    "missing",
     "stratum-lost",
     "collapsed",
     "dead-dimension",
