@@ -43,6 +43,9 @@ Role = Literal["train", "qc", "generate", "search"]
 FleetState = Literal["running", "pausing", "overdue", "paused", "resuming"]
 """Of one worker or run: nothing in force; asked to stop; asked and late; stopped at a boundary; going on again."""
 
+NEEDS_WORDS = frozenset({"defect", "premise", "qc"})
+"""Causes of a pause that ends only by what a named person says was changed or decided."""
+
 OVERDUE_S = 60.0
 """A worker that has not reached its boundary so long after a pause, and ten of its own updates, is overdue."""
 
@@ -78,6 +81,8 @@ class Acts:
     """When the newest resume was."""
     cleared_at: Mapping[str, float] = field(default_factory=dict)
     """By scope that was paused once: when that was last over."""
+    qc_seen_at: float | None = None
+    """When a person last went on after a failed check had paused the work: what failed before then is known."""
     cancelled: Cancelled | None = None
     repaired: int = 0
     """Failures of necessary checks through this attempt are repaired, as a person says."""
@@ -110,11 +115,14 @@ def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
             return replace(acts, pauses={event.scope: held, **acts.pauses})  # the first pause stays
         case Resumed():
             left = {scope: held for scope, held in acts.pauses.items() if scope != event.scope}
+            ended = acts.pauses.get(event.scope)
+            by_qc = ended is not None and ended.pause.cause == "qc"
             return replace(
                 acts,
                 pauses=left,
                 resumed_at=max(at, acts.resumed_at or at),
                 cleared_at={**acts.cleared_at, event.scope: at},
+                qc_seen_at=at if by_qc else acts.qc_seen_at,
             )
         case Cancelled():
             return replace(acts, cancelled=acts.cancelled or event)

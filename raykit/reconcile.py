@@ -210,6 +210,8 @@ class Seen:
     """The pause in force, or the cancellation, in words."""
     cause: Cause | None = None
     """The cause of that pause."""
+    failed_qc: str | None = None
+    """The failed check that ends the run, in words, where the plan says so."""
     curves_update: int = 0
     """The update up to which curves have been drawn."""
 
@@ -256,6 +258,8 @@ class RequestStop:
 
     why: str
     cause: Cause | None = None
+    reason: EndReason = "paused"
+    """How the attempt ends by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +295,9 @@ def reconcile(policy: Policy, state: RunState, seen: Seen, now: float) -> tuple[
             require_launch(state, seen.launch)
         return (_before_start(state, seen, now),)
     actions: list[Action] = []
-    why = seen.signal or seen.pause
+    why = seen.signal or seen.pause or seen.failed_qc
     if why and state.stop is None and seen.training == "running":
-        actions.append(RequestStop(why, None if seen.signal else seen.cause))
+        actions.append(_stop(seen, why))
     recorded = state.recorded()
     due = recorded - recorded % policy.curves_every if seen.training == "running" else recorded
     if due > seen.curves_update:
@@ -307,12 +311,19 @@ def reconcile(policy: Policy, state: RunState, seen: Seen, now: float) -> tuple[
     return tuple(actions)
 
 
+def _stop(seen: Seen, why: str) -> RequestStop:
+    if seen.signal:
+        return RequestStop(why)
+    return RequestStop(why, seen.cause) if seen.pause else RequestStop(why, "qc", "failed")
+
+
 def _goes_on(policy: Policy, state: RunState, seen: Seen) -> bool:
     """Did training return without an end of its own (its controller died, say), with attempts left?"""
     newest = state.attempt
     if (
         seen.signal
         or seen.pause
+        or seen.failed_qc
         or newest is None
         or newest.launch != seen.launch
         or newest.attempt in state.ends

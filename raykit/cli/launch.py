@@ -207,10 +207,11 @@ def _repaired(site: Site, what: str, person: str) -> None:
 
 def _needing_words(site: Site) -> InForce | None:
     """The pause of this experiment that ends only by what somebody says was changed or decided."""
+    from raykit.pauses import NEEDS_WORDS
     from raykit.store.people import read_acts
 
     found = read_acts(site.store, site.name).pauses.get(f"experiment:{site.name}")
-    return found if found is not None and found.pause.cause in ("defect", "premise") else None
+    return found if found is not None and found.pause.cause in NEEDS_WORDS else None
 
 
 def _end_pause(site: Site, what: str, by: str | None) -> None:
@@ -271,7 +272,7 @@ def _is_wide(target: str) -> bool:
 
 
 def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *, json: bool) -> None:
-    from raykit.pauses import require_cleared, scope_of
+    from raykit.pauses import NEEDS_WORDS, require_cleared, scope_of
     from raykit.store import open_store
     from raykit.store.people import read_scope, resume
 
@@ -279,7 +280,7 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
     found = read_scope(store, scope).pauses.get(scope)
     if found is not None:
         cleared = require_cleared(found, repair=repair, needs_replan=None)
-        if found.pause.cause in ("defect", "premise"):
+        if found.pause.cause in NEEDS_WORDS:
             person_of(by)
         resume(store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
     waiting = _waiting(store)

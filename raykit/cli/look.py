@@ -167,7 +167,7 @@ def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at:
     command = f"raykit resume {scope}{at}"
     if pause.cause == "defect":
         command = f'raykit resume {scope} --repair "what you changed"{at}'
-    elif pause.cause == "premise":
+    elif pause.cause in ("premise", "qc"):
         command = f'raykit resume {scope} --repair "what was decided, and why" --by NAME{at}'
     elif pause.cause in ("ceiling", "replan"):
         yield f"  -> raykit budget replan {view.experiment}{at} --reason ... --by NAME      then      {command}"

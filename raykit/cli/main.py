@@ -110,6 +110,15 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "verify": Entry("raykit.cli.reading:checkpoints_verify", "Read checkpoints and compare digests."),
         },
     ),
+    "qc": Group(
+        "Examining checkpoints: the backlog, working it, and what people say of the results.",
+        {
+            "status": Entry("raykit.cli.qc:status", "What has to be examined, how far each is, what failed."),
+            "run": Entry("raykit.cli.qc:run", "Examine what is open, without training."),
+            "retry": Entry("raykit.cli.qc:retry", "Let a parked check be tried again."),
+            "review": Entry("raykit.cli.qc:review", "Say what you saw in the receipts."),
+        },
+    ),
     "check": Entry("raykit.cli.reading:check", "Check what a store holds against its digests."),
     "doctor": Entry("raykit.cli.doctor:doctor", "Is this machine, and this store, fit to run on?"),
 }

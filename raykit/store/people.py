@@ -138,6 +138,18 @@ def repair(store: ObjectStore, experiment: str, *, what: str, attempt: int, pers
     return Said(new=new)
 
 
+def say(store: ObjectStore, experiment: str, event: Record, *, person: str, at: float) -> None:
+    """Append what a person says to the log of an experiment that is there.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+        CorruptError: a log is damaged.
+        UnknownOutcomeError: the reply was lost; say it again.
+        StoreUnavailableError: the store did not answer.
+    """
+    _append(store, OWN + experiment, person, lambda acts: [event], at)
+
+
 def approve_restart(store: ObjectStore, experiment: str, event: RestartApproved, *, at: float) -> Said:
     """Let one plan train from scratch; one that may already stays as it is. The plan need not be launched yet.
 

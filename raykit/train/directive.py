@@ -156,7 +156,7 @@ class Directive:
             if stamp.attempt not in state.ends:
                 self._fenced = error
         if state.stop is not None and state.stop.launch == stamp.launch:
-            self.stop(state.stop.why, cause=state.stop.cause)
+            self.stop(state.stop.why, state.stop.reason, state.stop.cause)
 
     def keep(self, door: Door, grant: Grant, *, granted_at: float, hold_s: float) -> None:
         """Keep within a grant that was answered at `granted_at` on the monotonic clock, and its lease alive."""

@@ -1,0 +1,213 @@
+"""`raykit qc`: how far examining the checkpoints is, working the backlog without training, retrying, and reviewing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from raykit.cli import output, qclook
+from raykit.cli.options import (
+    DEFAULT_ROOT,
+    By,
+    Json,
+    Reason,
+    Root,
+    Scripted,
+    at_root,
+    is_scripted,
+    open_root,
+    person_of,
+    require_store,
+    words,
+)
+from raykit.cli.progress import display
+from raykit.errors import GateError
+
+if TYPE_CHECKING:
+    from raykit.read import Root as ReadRoot
+    from raykit.read.qc import QcRead
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or experiment/run.")]
+Update = Annotated[int | None, typer.Option("--update", min=0, help="The checkpoint of this update only.")]
+
+
+def status(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="An experiment; all that have QC by default.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Which checkpoints have to be examined, how far each is, what failed and why, and the next command.
+
+    Raises:
+        NotFoundError: there is no such experiment, or nothing at the root.
+        GateError: its plan has no [qc].
+        CorruptError: a log or a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    found = open_root(root)
+    require_store(found)
+    if name is not None:
+        read = _read(found, name)
+        if as_json:
+            output.print_json(read.plain())
+        else:
+            output.print_lines(qclook.whole(read, output.width(), at_root(root)))
+        return
+    looked = (_read_if_any(found, each) for each in found.experiments())
+    reads = [read for read in looked if read is not None]
+    if as_json:
+        output.print_json([read.plain() for read in reads])
+    else:
+        output.print_lines(qclook.all_of_them(reads, at_root(root)))
+
+
+def run(
+    name: Name,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Workers at once; as the plan's pool by default.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Examine what is still open, without training: with the plan and code that are frozen in the store.
+
+    Several of these may share one backlog: each question has one receipt, whoever was first.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+        GateError: its plan has no [qc].
+        RaykitError: whatever refuses the workers, or ended them.
+    """
+    from raykit.fleet.qc_run import run_backlog
+
+    found = open_root(root)
+    require_store(found)
+    read = _read(found, name)
+    with display(quiet=as_json) as shown:
+        outcome = run_backlog(read.experiment, root, run=read.run, workers=workers, say=shown.say)
+    after = _read(found, name)
+    if as_json:
+        output.print_json({**after.plain(), "exit_code": outcome.exit_code, "why": outcome.why})
+    else:
+        output.print_lines(qclook.after_run(after, outcome.why, at_root(root)))
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def retry(
+    name: Name,
+    update: Update = None,
+    reason: Reason = None,
+    by: By = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Let parked checks be tried again. One that has its receipt stays as it is: nothing is examined twice.
+
+    Raises:
+        NotFoundError: there is no such experiment, or no such checkpoint is required.
+        GateError: its plan has no [qc].
+        InvalidInput: nobody said so, or not why.
+        CorruptError: a log or a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.qc.reviewing import retry as retried
+    from raykit.store.people import say
+
+    found = open_root(root)
+    require_store(found)
+    read, person = _read(found, name), person_of(by)
+    why = words(reason, field="--reason", what="what makes it worth another try?")
+    events = retried(read.backlog, update=update, reason=why, person=person, experiment=read.experiment)
+    for event in events:
+        say(found.store, read.experiment, event, person=person, at=time.time())
+    updates = [each.update for each in read.backlog.standings if each.status == "parked"]
+    updates = updates if update is None else [update] if events else []
+    if as_json:
+        output.print_json({"experiment": read.experiment, "retried": updates})
+    else:
+        output.print_lines(qclook.retried(read, updates, update, at_root(root)))
+
+
+def review(
+    name: Name,
+    update: Update = None,
+    upto: Annotated[
+        int | None, typer.Option("--upto", min=0, help="All that passed, up to this update.")
+    ] = None,
+    verdict: Annotated[
+        Literal["passed", "failed"],
+        typer.Option("--verdict", help="passed | failed; one that failed is only ever reviewed as failed."),
+    ] = "passed",
+    note: Annotated[
+        str | None, typer.Option("--note", metavar="TEXT", help="What you saw; kept for ever.")
+    ] = None,
+    by: By = None,
+    scripted: Scripted = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Say what you saw in the receipts: all that passed in one act, over the contact sheet; failed ones one by one.
+
+    No decision rests on a checkpoint before that. A review by a script is labelled so, and makes nothing eligible for
+    production.
+
+    Raises:
+        NotFoundError: there is no such experiment, or no such checkpoint is required.
+        GateError: its plan has no [qc]; a failed check is called passed; there is no receipt; or the worker reviews
+            itself.
+        InvalidInput: nobody said so, or not what they saw.
+        CorruptError: a log or a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.qc.reviewing import Looked
+    from raykit.qc.reviewing import review as reviewed
+    from raykit.store.people import say
+
+    found = open_root(root)
+    require_store(found)
+    read, person = _read(found, name), person_of(by)
+    seen = words(note, field="--note", what="what did you see?")
+    looked = Looked(verdict=verdict, note=seen, person=person, scripted=is_scripted(scripted))
+    event = reviewed(read.backlog, looked, update=update, upto=upto, experiment=read.experiment)
+    if event is not None:
+        say(found.store, read.experiment, event, person=person, at=time.time())
+    after = _read(found, name)
+    if as_json:
+        output.print_json(
+            {
+                "experiment": read.experiment,
+                "new": event is not None,
+                "reviewed": [] if event is None else list(event.receipts),
+                "unreviewed": [each.update for each in after.backlog.unreviewed],
+                "complete": after.backlog.complete,
+            }
+        )
+    else:
+        output.print_lines(qclook.reviewed(after, event, at_root(root)))
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def _read(found: ReadRoot, name: str) -> QcRead:
+    read = _read_if_any(found, name)
+    if read is None:
+        raise GateError(
+            f"the plan of {name} has no [qc]: nothing of it has to be examined",
+            field="qc",
+            rule="a table [qc]: owner, every, roster, fail, on_failure",
+            remedy="raykit plan check PLAN, once the plan has one",
+        )
+    return read
+
+
+def _read_if_any(found: ReadRoot, name: str) -> QcRead | None:
+    from raykit.read.qc import read_qc
+
+    experiment, run = found.resolve(name)
+    return read_qc(found.store, experiment, run, now=time.time())

@@ -1,0 +1,233 @@
+"""What the QC commands print: text made from the examinations of a run. Pure; nothing is read here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from raykit.cli import look, output
+
+if TYPE_CHECKING:
+    from raykit.qc.backlog import Standing
+    from raykit.read.qc import QcRead
+    from raykit.records import Receipt, Reviewed
+
+MOST_METRICS = 5
+"""Columns of figures that a table has, those with a threshold first."""
+MOST_LISTED = 8
+
+
+# --- one experiment -----------------------------------------------------------------------------------------
+
+
+def whole(read: QcRead, columns: int | None, at: str) -> Iterator[str]:
+    """Everything about the examinations of one run."""
+    suite = read.suite
+    yield (
+        f"{_name(read)} · QC by {suite.owner}, every {output.count(suite.every)} updates · "
+        f"on failure: {read.on_failure} · suite {output.short(suite.digest)}"
+    )
+    yield f"  fails if  {_thresholds(read)}"
+    yield from _table(read, columns).split("\n")
+    yield f"  {counted(read)}"
+    yield from _failed(read)
+    yield from _tries(read)
+    yield from _way_on(read, at)
+
+
+def _name(read: QcRead) -> str:
+    return read.experiment if read.run == "main" else f"{read.experiment}/{read.run}"
+
+
+def _thresholds(read: QcRead) -> str:
+    fields = [
+        f"{name} below {rule.collapse:g} of its spread at update 0"
+        for name, rule in read.suite.fields.items()
+    ]
+    return "; ".join([*(f"{name} {rule}" for name, rule in read.suite.fail.items()), *fields])
+
+
+def _table(read: QcRead, columns: int | None) -> str:
+    metrics = _metrics(read)
+    headers = (
+        "UPDATE",
+        "STATE",
+        "TRIES",
+        "WAITED",
+        "VERDICT",
+        *(name.upper() for name in metrics),
+        "REVIEWED",
+    )
+    rows = [
+        (
+            output.count(each.update),
+            each.status,
+            output.count(len(each.said.claims)),
+            output.duration(max(0.0, read.now - each.wanted.since)) if each.open else look.NONE,
+            _verdict(each),
+            *(_figure(each.receipt, name) for name in metrics),
+            _reviewed(each),
+        )
+        for each in read.backlog.standings
+    ]
+    right = ("UPDATE", "TRIES", *(name.upper() for name in metrics))
+    drop = tuple(name.upper() for name in reversed(metrics))
+    return output.fitting(headers, rows, right=right, drop=drop, columns=columns)
+
+
+def _metrics(read: QcRead) -> list[str]:
+    """The figures that a table shows: what has a threshold, and then the ratio."""
+    seen = {name for each in read.backlog.standings if each.receipt for name in each.receipt.metrics}
+    wanted = dict.fromkeys([*read.suite.fail, "ratio", *read.suite.metrics])
+    return [name for name in wanted if name in seen][:MOST_METRICS]
+
+
+def _verdict(each: Standing) -> str:
+    if each.said.conflicts:
+        return "two answers"
+    return look.NONE if each.receipt is None else each.receipt.verdict
+
+
+def _figure(receipt: Receipt | None, name: str) -> str:
+    score = None if receipt is None else receipt.metrics.get(name)
+    return look.number(None if score is None else score.value)
+
+
+def _reviewed(each: Standing) -> str:
+    if each.review is None:
+        return look.NONE
+    event = each.review.event
+    return f"{event.verdict} by {event.person}{', scripted' if event.scripted else ''}"
+
+
+def counted(read: QcRead) -> str:
+    """`11 required: 9 passed, 1 failed, 1 pending (oldest waits 12 s); 10 not reviewed`."""
+    counts = read.counts()
+    states = ("passed", "failed", "claimed", "pending", "missing", "retrying", "parked")
+    parts = [f"{output.count(counts[state])} {state}" for state in states if counts[state]]
+    waits = "" if read.oldest_s is None else f" (oldest waits {output.duration(read.oldest_s)})"
+    unreviewed = f"; {output.count(counts['unreviewed'])} not reviewed" if counts["unreviewed"] else ""
+    return f"{output.count(counts['required'])} required: {', '.join(parts) or 'none yet'}{waits}{unreviewed}"
+
+
+def cell(read: QcRead) -> str:
+    """The same for one cell of a table: `5 ok · 1 fail · 1 open`."""
+    counts = read.counts()
+    waiting = counts["required"] - counts["passed"] - counts["failed"]
+    parts = [
+        f"{counts['passed']} ok",
+        *([f"{counts['failed']} fail"] if counts["failed"] else []),
+        *([f"{waiting} open"] if waiting else []),
+    ]
+    return " · ".join(parts) if counts["required"] else look.NONE
+
+
+def _failed(read: QcRead) -> Iterator[str]:
+    for each in read.backlog.failed[:MOST_LISTED]:
+        if each.receipt is None:
+            continue
+        first, more = each.receipt.findings[:1], len(each.receipt.findings) - 1
+        for finding in first:
+            of = f" of {finding.stratum}" if finding.stratum else ""
+            yield (
+                f"  failed    update {output.count(each.update)}: {finding.what}{of} {finding.found}, "
+                f"wanted {finding.rule}{f'; and {more} more' if more > 0 else ''}"
+            )
+    if len(read.backlog.failed) > MOST_LISTED:
+        yield f"  and {len(read.backlog.failed) - MOST_LISTED} more (--json has all)"
+
+
+def _tries(read: QcRead) -> Iterator[str]:
+    """Attempts that came to nothing, by class, and the newest of each open request."""
+    failures = [failure for each in read.backlog.standings for failure in each.said.failures]
+    if failures:
+        classes = Counter(failure.kind for failure in failures)
+        told = ", ".join(f"{count} {kind}" for kind, count in classes.most_common())
+        yield f"  tries     {look.many(len(failures), 'attempt')} came to nothing: {told}"
+    for each in read.backlog.open[:MOST_LISTED]:
+        for failure in each.said.failures[-1:]:
+            yield f"    update {output.count(each.update)}, try {failure.n}: {failure.kind}: {failure.message}"
+
+
+def _way_on(read: QcRead, at: str) -> Iterator[str]:
+    from raykit.pauses import way_on as ends
+    from raykit.qc.backlog import way_on
+
+    if read.pause is not None:
+        yield f"  paused    {read.pause.words}"
+        yield f"  -> {ends(read.pause)}{at}"
+        return
+    command = way_on(read.backlog, read.experiment)
+    if command is not None:
+        yield f"  -> {command}{at}"
+    elif read.backlog.complete:
+        yield "  complete: every required checkpoint is examined and reviewed"
+
+
+# --- several ------------------------------------------------------------------------------------------------
+
+
+def all_of_them(reads: Sequence[QcRead], at: str) -> Iterator[str]:
+    """One line for each experiment."""
+    if not reads:
+        yield "no experiment here has [qc] in its plan"
+        return
+    rows = [
+        (
+            _name(read),
+            output.count(read.suite.every),
+            cell(read),
+            output.duration(read.oldest_s) if read.oldest_s is not None else look.NONE,
+            output.count(len(read.backlog.unreviewed)),
+            read.suite.owner,
+        )
+        for read in reads
+    ]
+    headers = ("NAME", "EVERY", "QC", "OLDEST", "TO REVIEW", "OWNER")
+    yield from output.table(headers, rows, right=("EVERY", "TO REVIEW")).split("\n")
+    for read in reads:
+        if not read.backlog.complete:
+            yield f"  {_name(read)}: {counted(read)}"
+            yield from _way_on(read, at)
+
+
+# --- what an act has led to ---------------------------------------------------------------------------------
+
+
+def after_run(read: QcRead, why: str | None, at: str) -> Iterator[str]:
+    """How far the backlog is after it was worked."""
+    yield f"{_name(read)}: {counted(read)}"
+    if why is not None:
+        yield f"  stopped   {why}"
+    yield from _failed(read)
+    yield from _tries(read)
+    yield from _way_on(read, at)
+
+
+def retried(read: QcRead, updates: Sequence[int], asked: int | None, at: str) -> Iterator[str]:
+    """What may be tried again, or why nothing has to be."""
+    if updates:
+        yield f"{_name(read)}: update {', '.join(map(output.count, updates))} may be tried again."
+    elif asked is not None:
+        standing = read.backlog.at(asked)
+        state = "has its receipt" if standing is not None and standing.receipt else "is tried anyway"
+        yield f"{_name(read)}: update {output.count(asked)} {state}; nothing was written."
+    else:
+        yield f"{_name(read)}: nothing is parked; nothing was written."
+    if read.backlog.open:
+        yield f"  -> raykit qc run {read.experiment}{at}"
+
+
+def reviewed(read: QcRead, event: Reviewed | None, at: str) -> Iterator[str]:
+    """What was reviewed, and what is left."""
+    if event is None:
+        yield f"{_name(read)}: nothing new to review; nothing was written."
+    else:
+        label = ", scripted" if event.scripted else ""
+        yield (
+            f"{_name(read)}: {look.many(len(event.receipts), 'receipt')} reviewed as {event.verdict} "
+            f"by {event.person}{label}."
+        )
+    yield f"  {counted(read)}"
+    yield from _way_on(read, at)
