@@ -1,0 +1,245 @@
+"""One process that examines checkpoints, as a Ray actor.
+
+It works in one concurrency group and answers in another, so that its pool hears of it while it is busy. It is made to
+lose: the kernel ends it before anything else when memory runs out, it may hold only so much, and it gives way to
+training on a shared core. It is never restarted in place: whatever happened to it, a fresh process goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import ray
+
+from raykit.errors import RaykitError
+from raykit.fleet.session.local import NAMESPACE
+from raykit.records import Place
+from raykit.store import open_store
+from raykit.store.place import this_place
+from raykit.store.qc import Examinations
+from raykit.work.examined import Examine
+from raykit.work.qc_worker import Hand, Rules, Turn, Worker
+
+BENCH: Final = "raykit.work.qc_unit:Bench"
+"""What examines: a class whose instances are called for each checkpoint."""
+
+PLACE: Final = "place.json"
+"""In a worker's folder: which process it is, from before it can answer."""
+
+NICE: Final = 5
+OOM_SCORE: Final = 1000
+"""Of all processes of the machine, this one is ended first."""
+
+Came = Literal["nothing", "waiting", "paused", "failed", "conflict", "left", "error"]
+"""Why a worker stopped working: as its last turn said; because it was asked to leave; or something outside a unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What one worker is told. It travels to its process as it is."""
+
+    root: str
+    experiment: str
+    run: str
+    suite: str
+    """Digest of the suite."""
+    worker: str
+    rules: Rules
+    folder: str
+    """Its own, for the code that it imports; nobody else's, and gone at its end."""
+    memory_bytes: int | None = None
+    """What it may hold; None where nothing bounds it."""
+    bench: str = BENCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorState:
+    """What a worker says of itself."""
+
+    place: Place
+    ready: bool = False
+    """It has set itself up."""
+    working: bool = False
+    hand: Hand | None = None
+    turns: int = 0
+    """Turns that came to something: units published, failed, or in conflict."""
+    peak_bytes: int = 0
+    """The most memory that its process has held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameBack:
+    """How working came to an end."""
+
+    how: Came
+    turns: int = 0
+    """Turns of this process that have come to something."""
+    detail: str | None = None
+    turn: Turn | None = None
+    error: RaykitError | None = None
+
+
+class QcActor:
+    """Examines checkpoints until there are none, whenever it is told to."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._place = this_place()
+        _lose_first()
+        folder = Path(orders.folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / PLACE).write_bytes(self._place.to_bytes())
+        self._worker: Worker | None = None
+        self._working = False
+        self._turns = 0
+        self._leave = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"QcActor({self._orders.worker})"
+
+    @ray.method(concurrency_group="ctl")  # type: ignore[untyped-decorator]
+    def state(self) -> ActorState:
+        """What it is at. Answered while it works."""
+        worker = self._worker
+        return ActorState(
+            place=self._place,
+            ready=worker is not None,
+            working=self._working,
+            hand=None if worker is None else worker.hand,
+            turns=self._turns,
+            peak_bytes=_peak_bytes(),
+        )
+
+    @ray.method(concurrency_group="ctl")  # type: ignore[untyped-decorator]
+    def leave(self) -> None:
+        """Take nothing further; what is in hand may be finished."""
+        self._leave.set()
+
+    @ray.method(concurrency_group="work")  # type: ignore[untyped-decorator]
+    def set_up(self) -> RaykitError | None:
+        """Load everything that a unit needs; what refuses that, if something does."""
+        try:
+            self._worker = self._make()
+        except RaykitError as error:
+            return error
+        return None
+
+    @ray.method(concurrency_group="work")  # type: ignore[untyped-decorator]
+    def work(self) -> CameBack:
+        """Examine one checkpoint after the other, until there are none that it could take."""
+        worker = self._worker
+        assert worker is not None
+        self._working = True
+        try:
+            while not self._leave.is_set():
+                turn = worker.turn()
+                if turn.kind in ("nothing", "waiting", "paused"):
+                    return CameBack(how=turn.kind, turns=self._turns, detail=turn.detail, turn=turn)
+                self._turns += 1
+                if turn.kind in ("failed", "conflict"):
+                    return CameBack(how=turn.kind, turns=self._turns, detail=turn.detail, turn=turn)
+            return CameBack(how="left", turns=self._turns)
+        except RaykitError as error:
+            return CameBack(how="error", turns=self._turns, detail=str(error), error=error)
+        finally:
+            self._working = False
+
+    def _make(self) -> Worker:
+        orders = self._orders
+        store = open_store(orders.root)
+        examinations = Examinations(store, orders.experiment)
+        suite = examinations.suite(orders.suite)
+        make = _bench(orders.bench)
+        if orders.memory_bytes is not None:
+            _hold_at_most(orders.memory_bytes)
+        roster = examinations.roster(suite.roster)
+        examine = make(store, orders.experiment, suite, roster, Path(orders.folder))
+        return Worker(
+            store,
+            orders.experiment,
+            orders.run,
+            suite,
+            orders.rules,
+            worker=orders.worker,
+            examine=examine,
+        )
+
+
+def hire(orders: Orders, *, name: str, gpus: float = 0, resource_name: str | None = "qc") -> Any:
+    """Start the actor; does not wait for it. It ends with the process that started it."""
+    cls = ray.remote(concurrency_groups={"ctl": 1, "work": 1})(QcActor)
+    options = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "num_cpus": 1,
+        "num_gpus": gpus,
+        "resources": {resource_name: 1} if resource_name else {},
+        "max_restarts": 0,
+        "max_task_retries": 0,
+    }
+    return cls.options(**options).remote(orders)
+
+
+def place_in(folder: Path) -> Place | None:
+    """Which process wrote its place into that folder; None if it has not, or not on this machine."""
+    try:
+        data = (folder / PLACE).read_bytes()
+        return Place.from_bytes(data, PLACE)
+    except (OSError, RaykitError):
+        return None
+
+
+def clear(folder: Path) -> None:
+    """Remove a worker's folder, if it is on this machine."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- what a process does to itself ----------------------------------------------------------------------------
+
+
+def _lose_first() -> None:
+    """Come last for the processor, and first for the kernel that is out of memory."""
+    os.nice(NICE)
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+    except OSError:
+        pass  # a machine without it has its own ways
+
+
+def _hold_at_most(memory_bytes: int) -> None:
+    """Let every allocation fail that would make this process hold more."""
+    data, held = _status_bytes("VmData"), _status_bytes("RssAnon")
+    # what is set aside and not used, stacks of threads above all, is not what is meant
+    limit = memory_bytes + max(0, data - held)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
+    )
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _status_bytes(field: str) -> int:
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    found = next((line for line in text.splitlines() if line.startswith(f"{field}:")), "")
+    words = found.split()
+    return int(words[1]) * 1024 if len(words) > 1 else 0
+
+
+def _bench(path: str) -> Callable[..., Examine]:
+    module, _, name = path.partition(":")
+    make: Callable[..., Examine] = getattr(importlib.import_module(module), name)
+    return make

@@ -1,0 +1,204 @@
+"""The workers of one QC pool: who is there, what pays for them, and what becomes of those that end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from raykit.errors import RaykitError, Unknown
+from raykit.fleet.qc_actor import BENCH, Orders, clear
+from raykit.fleet.qc_desk import Lost
+from raykit.fleet.qc_hired import HiredWorker
+from raykit.fleet.qc_lease import Price, QcDoor, WorkerLease
+from raykit.qc.steer import End, Hired
+from raykit.work.qc_worker import Rules
+
+REFUSED_S: Final = 15.0
+"""Between two tries to get a lease that was refused."""
+NEAR_PERMILLE: Final = 900
+"""A process that died so close to what it may hold has died of that."""
+CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QcSettings:
+    """What a plan says of its QC workers, and what there is for them."""
+
+    deadline_s: float | None = None
+    """What one check may take; worked out from the first one if not said."""
+    memory_bytes: int | None = None
+    """What one worker may hold; a share of what is free if not said."""
+    slots: int = 1
+    """How many workers there may be at once."""
+    gpus: float = 0.0
+    """Of each worker."""
+    resource: str | None = "qc"
+    """The Ray resource of which each takes one."""
+    price: Price = field(default_factory=Price)
+    bench: str = BENCH
+    """What examines, as `module:Class`."""
+
+
+class QcCrew:
+    """The workers of one pool. Used by one thread; times are those of the pool's own clock."""
+
+    def __init__(
+        self,
+        root: str,
+        experiment: str,
+        run: str,
+        launch: str,
+        *,
+        settings: QcSettings,
+        door: QcDoor,
+        folder: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self.workers: dict[str, HiredWorker] = {}
+        self.lost: dict[str, Lost] = {}
+        """Those that came to an end, until what they had in hand is accounted for."""
+        self.failed_starts = 0
+        """In a row: those that came to an end without a unit."""
+        self.refusal: str | None = None
+        """Why none may be started now."""
+        self._root = root
+        self._experiment = experiment
+        self._run = run
+        self._launch = launch
+        self._settings = settings
+        self._door = door
+        self._folder = folder
+        self._say = say
+        self._ordinal = 1
+        self._again = 0.0
+        self._memory_bytes = settings.memory_bytes
+        self._unsettled: list[tuple[WorkerLease, float, bool]] = []
+
+    def view(self, now: float) -> tuple[Hired, ...]:
+        """What the next step is worked out from."""
+        return tuple(worker.view(now) for worker in self.workers.values())
+
+    @property
+    def broken(self) -> RaykitError | None:
+        """What a worker has met that no worker could work with."""
+        return next((worker.broken for worker in self.workers.values() if worker.broken is not None), None)
+
+    @property
+    def settled(self) -> bool:
+        """Nobody is there, and all that they have cost is written."""
+        return not self.workers and not self._unsettled
+
+    def hear(self, now: float) -> None:
+        """Collect what they have answered, and keep paying for them."""
+        for worker in self.workers.values():
+            turns = worker.turns
+            worker.hear(now)
+            if worker.turns > turns:
+                self.failed_starts = 0
+            worker.lease.keep(now)
+
+    def may_start(self, now: float) -> bool:
+        """Whether a lease that was refused may be asked for again."""
+        return now >= self._again
+
+    def start(self, suite: str, rules: Callable[[str], Rules], now: float) -> bool:
+        """Start one more worker, if it is paid for; `rules` makes them from its lease."""
+        lease = WorkerLease(
+            self._door,
+            f"{self._launch}-qc-{self._ordinal}",
+            experiment=self._experiment,
+            suite=suite,
+            price=self._settings.price,
+        )
+        try:
+            lease.reserve(now)
+        except RaykitError as error:
+            self._again = now + REFUSED_S
+            if self.refusal != str(error):
+                self._say(f"no QC worker may start: {error}")
+            self.refusal = str(error)
+            return False
+        self.refusal = None
+        if self._memory_bytes is None and self._settings.gpus == 0:
+            self._memory_bytes = free_bytes() // (self._settings.slots + 1)
+        name = f"qc-{self._launch}-{self._ordinal}"
+        orders = Orders(
+            root=self._root,
+            experiment=self._experiment,
+            run=self._run,
+            suite=suite,
+            worker=name,
+            rules=rules(lease.name),
+            folder=str(self._folder / name),
+            memory_bytes=self._memory_bytes,
+            bench=self._settings.bench,
+        )
+        self.workers[name] = HiredWorker(
+            orders,
+            actor=f"raykit-qc-{self._experiment}-{self._launch}-{self._ordinal}",
+            gpus=self._settings.gpus,
+            resource=self._settings.resource,
+            lease=lease,
+            now=now,
+        )
+        self._ordinal += 1
+        return True
+
+    def work(self, name: str, now: float) -> None:
+        """Let an idle worker work."""
+        self.workers[name].work(now)
+
+    def leave(self, why: str) -> None:
+        """Let nobody take anything further."""
+        for worker in self.workers.values():
+            worker.leave(why)
+
+    def end(self, end: End, now: float) -> None:
+        """End a worker, and settle what paid for it."""
+        worker = self.workers.pop(end.name)
+        worker.end()
+        kind = end.kind
+        limit, state = worker.orders.memory_bytes, worker.state
+        if kind == "lost" and limit and state and state.peak_bytes * 1000 > limit * NEAR_PERMILLE:
+            kind = "memory"
+        self.lost[end.name] = Lost(kind=kind, why=end.why, at=time.time())
+        if not end.expected and not worker.turns:
+            self.failed_starts += 1
+        self._unsettled.append((worker.lease, now, end.expected))
+        self.settle()
+
+    def settle(self) -> None:
+        """Write what those that have ended have cost; what is not answered is tried again."""
+        left = []
+        for lease, ended, expected in self._unsettled:
+            try:
+                lease.settle(ended, reason="completed" if expected else "killed")
+            except Unknown:
+                left.append((lease, ended, expected))
+            except RaykitError as error:
+                self._say(f"what QC lease {lease.name} has cost could not be written: {error}")
+        self._unsettled = left
+
+    def account_for(self, looked_at: float) -> None:
+        """Forget those whose attempts are accounted for, as of a look that began then."""
+        self.lost = {name: lost for name, lost in self.lost.items() if lost.at >= looked_at}
+
+    def clear(self) -> None:
+        """Remove what the workers have left on this machine."""
+        clear(self._folder)
+
+
+def free_bytes() -> int:
+    """The memory that is free for one more process: of the machine, or of the container around it."""
+    free = int(psutil.virtual_memory().available)
+    try:
+        limit = int((CGROUP / "memory.max").read_text())
+        used = int((CGROUP / "memory.current").read_text())
+    except (OSError, ValueError):
+        return free  # no container, or none with a bound
+    return max(0, min(free, limit - used))

@@ -1,0 +1,232 @@
+"""The store side of a QC pool: what is required, what is open, what was measured, and what became of lost attempts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from raykit.defects import signature
+from raykit.qc.backlog import Standing
+from raykit.qc.steer import Unit
+from raykit.read.qc import QcRead, QcReader, wanted_of
+from raykit.records import Claim, ExperimentEntry, Failure, FailureKind, Measured, Record, Request, Took
+from raykit.store.base import ObjectStore
+from raykit.store.people import People, pause
+from raykit.store.place import gone
+
+LATE_S: Final = 5.0
+"""So long after its deadline an attempt of another pool is said to be lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A worker that came to its end: what it had in hand has failed."""
+
+    kind: FailureKind
+    why: str
+    at: float
+    """When, on the wall."""
+
+
+class QcDesk:
+    """What one pool reads and writes. Used by one thread."""
+
+    def __init__(self, store: ObjectStore, experiment: str, run: str, launch: str) -> None:
+        self.read: QcRead | None = None
+        """As of the newest look."""
+        self._store = store
+        self._experiment = experiment
+        self._by = f"QC pool of {launch}"
+        self._mine = f"qc-{launch}-"
+        self._reader = QcReader(store, experiment, run)
+        self._run = run
+        self._asked: set[str] = set()
+        self._entries = 0
+        self._measured = False
+        self._counted: set[tuple[str, int]] = set()
+
+    def look(self) -> None:
+        """Read how far everything is, and ask for what nobody has asked for yet.
+
+        Raises:
+            CorruptError: a log or a record is damaged.
+            UnknownOutcomeError: a reply was lost.
+            StoreUnavailableError: the store did not answer.
+        """
+        self.read = self._reader.look(now=time.time())
+        self._entries = len(self._reader.log.entries)
+        if self.read is not None:
+            standings = self.read.backlog.standings
+            self._asked |= {each.request.id for each in standings if each.said.asked}
+            self._ask(each.request for each in standings)
+
+    def follow(self) -> bool:
+        """Ask for what was committed since the last look; whether there was anything.
+
+        Raises:
+            CorruptError: the log is damaged.
+            UnknownOutcomeError: a reply was lost.
+            StoreUnavailableError: the store did not answer.
+        """
+        log, read = self._reader.log, self.read
+        log.refresh()
+        if read is None or len(log.entries) == self._entries:
+            return False
+        self._entries = len(log.entries)
+        wanted = wanted_of(log.entries, log.state, read.suite.every)
+        return self._ask(
+            Request(
+                experiment=self._experiment,
+                run=self._run,
+                update=each.update,
+                checkpoint=each.checkpoint,
+                suite=read.suite.digest,
+            )
+            for each in wanted
+        )
+
+    def _ask(self, requests: Iterable[Request]) -> bool:
+        new = [request for request in requests if request.id not in self._asked]
+        for request in new:
+            self._reader.examinations.ask(request)
+            self._asked.add(request.id)
+        return bool(new)
+
+    # --- attempts that nobody is at any more ----------------------------------------------------------------
+
+    def bury(self, lost: Mapping[str, Lost], working: Collection[str]) -> tuple[str, ...]:
+        """Say of every attempt that came to nothing that it has: of the workers in `lost`, of processes that are gone,
+        and of those that are past their time. `working` are this pool's own. What was said, in words.
+
+        Raises:
+            UnknownOutcomeError: a reply was lost; say it again.
+            StoreUnavailableError: the store did not take it.
+        """
+        said = []
+        for standing in () if self.read is None else self.read.backlog.standings:
+            claim = _unended(standing)
+            if claim is None or claim.worker in working:
+                continue
+            found = lost.get(claim.worker) or self._orphaned(claim)
+            if found is not None and self._fail(claim, found):
+                said.append(f"update {standing.update:,}, attempt {claim.n}: {found.why}")
+        return tuple(said)
+
+    def _orphaned(self, claim: Claim) -> Lost | None:
+        """Why an attempt of somebody else's came to nothing; None if it may go on."""
+        now = time.time()
+        if gone(claim.place):
+            return Lost(kind="lost", why=f"process {claim.place.pid} is gone", at=now)
+        if now > claim.at + claim.deadline_s + LATE_S:
+            return Lost(kind="deadline", why=f"not done within {claim.deadline_s:.0f} s", at=now)
+        return None
+
+    def _fail(self, claim: Claim, lost: Lost) -> bool:
+        examinations = self._reader.examinations
+        if examinations.receipt(claim.request) is not None:
+            return False
+        failure = Failure(
+            request=claim.request,
+            n=claim.n,
+            kind=lost.kind,
+            signature=signature(lost.kind, "lost"),
+            message=lost.why,
+            worker=claim.worker,
+            said_by=self._by,
+            at=time.time(),
+        )
+        return examinations.fail(failure)
+
+    def pause_for_defect(self) -> str | None:
+        """Pause everyone on this suite if two workers have met the same; what was met, if it was said now.
+
+        The worker that met it second says so itself; this is for one that could not any more.
+
+        Raises:
+            CorruptError: a log is damaged.
+            UnknownOutcomeError: the reply was lost; say it again.
+            StoreUnavailableError: the store did not answer.
+        """
+        read = self.read
+        if read is None or read.pause is not None:
+            return None
+        met = next((each for each in read.backlog.open if each.next == "pause"), None)
+        if met is None:
+            return None
+        why = f"update {met.update:,}: {met.said.failures[-1].message}"
+        scope = f"contract:{read.suite.digest}"
+        made = pause(self._store, scope, cause="defect", reason=why[:2000], person=self._by, at=time.time())
+        return why if made.new else None
+
+    # --- what was measured ----------------------------------------------------------------------------------
+
+    @property
+    def unit(self) -> Unit | None:
+        """One check as it was measured: of update 0 if that is there, by whoever examined it."""
+        for standing in () if self.read is None else self.read.backlog.standings:
+            took = _decided(standing)
+            if took is not None:
+                return Unit(took_s=took.took_ms / 1000, peak_bytes=took.peak_bytes)
+        return None
+
+    def record_unit(self) -> bool:
+        """Keep what one check takes, once for each suite; whether it was written now.
+
+        Raises:
+            CorruptError: the experiment's log is damaged.
+            UnknownOutcomeError: the reply was lost; say it again.
+            StoreUnavailableError: the store did not answer.
+        """
+        read = self.read
+        first = None if read is None else read.backlog.at(0)
+        took = None if first is None else _decided(first)
+        if self._measured or read is None or took is None:
+            return False
+        of = f"suite {read.suite.digest[:12]}"
+        measured = Measured(
+            what="qc-unit",
+            pool="qc",
+            time_ms=max(1, took.took_ms),
+            memory_bytes={"one check": took.peak_bytes},
+            how=f"the check of update 0 by {took.worker}, {of}",
+        )
+        people = People(self._store, self._experiment, by=self._by)
+
+        def decide(entries: Sequence[ExperimentEntry]) -> list[Record]:
+            known = (each for each in people.acts.learned if isinstance(each, Measured))
+            return (
+                [] if any(each.what == "qc-unit" and each.how.endswith(of) for each in known) else [measured]
+            )
+
+        written = people.log.append(decide, at=time.time()) is not None
+        self._measured = True
+        return written
+
+    def new_units(self) -> list[float]:
+        """How long each check of this pool's workers took that was not told before, in seconds."""
+        found = []
+        for standing in () if self.read is None else self.read.backlog.standings:
+            for took in standing.said.took:
+                if took.worker.startswith(self._mine) and (took.request, took.n) not in self._counted:
+                    self._counted.add((took.request, took.n))
+                    found.append(took.took_ms / 1000)
+        return found
+
+
+def _unended(standing: Standing) -> Claim | None:
+    """The newest attempt at a request without a receipt, if nobody has said what became of it."""
+    claim = standing.claim
+    if claim is None or standing.receipt is not None:
+        return None
+    return None if any(failure.n == claim.n for failure in standing.said.failures) else claim
+
+
+def _decided(standing: Standing) -> Took | None:
+    """What the attempt took whose receipt decided."""
+    receipt = standing.receipt
+    if receipt is None:
+        return None
+    digest = receipt.digest
+    return next((took for took in standing.said.took if took.receipt == digest), None)

@@ -1,0 +1,201 @@
+"""One worker as its pool holds it: what was asked of it, what it answered, and how it is ended.
+
+Nothing here waits: answers are collected when they are there. A worker that is stopped or hangs does not hear that it
+is to end, so its process is killed as well, if it is on this machine and still the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+
+from raykit.errors import Broken, NotFoundError, RaykitError, Unknown
+from raykit.fleet.qc_actor import ActorState, CameBack, Orders, clear, hire, place_in
+from raykit.fleet.qc_lease import WorkerLease
+from raykit.qc.steer import Hired
+from raykit.records import Place
+from raykit.store.place import gone
+
+ASK_AGAIN_S: Final = 5.0
+"""A question that was not answered for so long is asked again: it may have been lost."""
+REST_S: Final = 5.0
+"""Between two tries where the store did not answer."""
+
+
+class HiredWorker:
+    """A QC worker, from its start to its end. Times are those of the pool's own clock."""
+
+    def __init__(
+        self, orders: Orders, *, actor: str, gpus: float, resource: str | None, lease: WorkerLease, now: float
+    ) -> None:
+        self.orders = orders
+        self.lease = lease
+        self.state: ActorState | None = None
+        self.broken: RaykitError | None = None
+        """What it has met that no worker could work with."""
+        self.turns = 0
+        """What its turns have come to so far."""
+        self._since = now
+        self._heard = now
+        self._asked = now
+        self._idle = now
+        self._rests_until = now
+        self._ready = False
+        self._held: tuple[str, int, float] | None = None
+        self._gone: str | None = None
+        self._spent: str | None = None
+        self._leaving: str | None = None
+        self._actor: Any = hire(orders, name=actor, gpus=gpus, resource_name=resource)
+        self._set_up: Any = self._actor.set_up.remote()
+        self._work: Any = None
+        self._state: Any = self._actor.state.remote()
+
+    @property
+    def name(self) -> str:
+        return self.orders.worker
+
+    @property
+    def place(self) -> Place | None:
+        """Which process it is, as soon as that is known."""
+        return place_in(Path(self.orders.folder)) if self.state is None else self.state.place
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a unit in hand."""
+        return self._held is not None
+
+    def view(self, now: float) -> Hired:
+        """What the pool's next step is worked out from."""
+        held = None if self._held is None else (self._update_held(), self._held[2])
+        return Hired(
+            name=self.name,
+            since=self._since,
+            ready=self._ready,
+            gone=self._gone,
+            spent=self._spent,
+            working=self._work is not None or now < self._rests_until,
+            held=held,
+            heard=self._heard,
+            idle=self._idle,
+            paid_until=self.lease.paid_until,
+            leaving=self._leaving or self.lease.refused,
+        )
+
+    # --- what is asked --------------------------------------------------------------------------------------
+
+    def work(self, now: float) -> None:
+        """Let it work off what there is."""
+        self._work = self._actor.work.remote()
+        self._heard = max(self._heard, now)
+
+    def leave(self, why: str) -> None:
+        """Let it take nothing further."""
+        if self._leaving is None:
+            self._leaving = why
+            self._actor.leave.remote()
+
+    def hear(self, now: float) -> None:
+        """Collect what it has answered, and ask how it is."""
+        asked = [ref for ref in (self._set_up, self._work, self._state) if ref is not None]
+        for ref in ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ():
+            self._take(ref, now)
+        if self._gone is not None or self._spent is not None:
+            return
+        if self._state is None or now - self._asked > ASK_AGAIN_S:
+            self._state, self._asked = self._actor.state.remote(), now
+        if not self._ready and self._set_up is None and now >= self._rests_until:
+            self._set_up = self._actor.set_up.remote()
+
+    def _take(self, ref: Any, now: float) -> None:
+        """One answer."""
+        which = next(each for each in ("_set_up", "_work", "_state") if getattr(self, each) is ref)
+        setattr(self, which, None)
+        try:
+            answer = ray.get(ref)
+        except ActorUnavailableError:
+            return  # the answer is lost; asking again is safe
+        except RayActorError as error:
+            self._gone = _words(error)
+            return
+        except RayTaskError as error:
+            self._spent = f"{'its start' if which == '_set_up' else 'it'} failed: {_cause(error)}"
+            return
+        except RayError as error:
+            self._gone = _words(error)
+            return
+        self._heard = now
+        match answer:
+            case ActorState():
+                self._note(answer, now)
+            case CameBack():
+                self._came_back(answer, now)
+            case RaykitError():
+                self._refused(answer, now)
+            case _:
+                self._ready, self._idle = True, now
+
+    def _note(self, state: ActorState, now: float) -> None:
+        self.state, self.turns = state, state.turns
+        hand = state.hand
+        if hand is None:
+            self._held = None
+        elif self._held is None or self._held[:2] != (hand.request, hand.n):
+            self._held = (hand.request, hand.n, now)
+
+    def _came_back(self, back: CameBack, now: float) -> None:
+        self._idle, self._held = now, None
+        self.turns = max(self.turns, back.turns)
+        failure = None if back.turn is None else back.turn.failure
+        if back.how == "conflict" or (failure is not None and failure.kind != "infrastructure"):
+            self._spent = back.detail or f"its last unit came to {back.how}"
+        elif back.how == "failed" or back.error is not None:
+            self._rests_until = now + REST_S
+            if isinstance(back.error, Broken | NotFoundError):
+                self.broken = back.error
+
+    def _refused(self, error: RaykitError, now: float) -> None:
+        if isinstance(error, Unknown):
+            self._rests_until = now + REST_S
+            return
+        self._spent = f"its start failed: {error}"
+        if isinstance(error, Broken | NotFoundError):
+            self.broken = error
+
+    def _update_held(self) -> int:
+        hand = None if self.state is None else self.state.hand
+        return 0 if hand is None else hand.update
+
+    # --- its end --------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """End its process, whatever it is at."""
+        place = self.place
+        try:
+            ray.kill(self._actor, no_restart=True)
+        except (RayError, ValueError):
+            pass  # it is gone
+        if place is not None and gone(place) is False:
+            try:
+                os.kill(place.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        clear(Path(self.orders.folder))
+
+
+def _words(error: Exception) -> str:
+    """What Ray says of an actor's end, in one line."""
+    text = str(error)
+    for line in text.splitlines():
+        if "Error" in line and "raised in its creation" not in line and line[:1].isalpha():
+            return f"its process ended: {line.strip()[:300]}"
+    return "its process is gone"
+
+
+def _cause(error: RayTaskError) -> str:
+    cause = error.cause
+    return f"{type(cause).__name__}: {str(cause).strip()[:300]}"

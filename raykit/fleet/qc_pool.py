@@ -1,0 +1,344 @@
+"""The QC workers of one launch: started, watched, replaced and ended, beside training and never in its way.
+
+    pool = QcPool(root, "digits", "main", launch, settings=..., door=teller, folder=ray.folder / "qc", say=say)
+    glance = pool.turn()                  # every half second, from the launch loop
+    glance = pool.drain(until_s)          # at the end of the run
+    pool.close()                          # before Ray ends
+
+`turn` hands a round to the pool's own thread and comes back at once with what the newest round has seen. A round reads
+the store, asks for what is required and was not asked for, hears its workers, lets `steer` decide, and does that.
+Whatever goes wrong in it, the pool says so and stops: training does not notice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from raykit.errors import StoreUnavailableError, UnknownOutcomeError
+from raykit.fleet.qc_crew import QcCrew, QcSettings, free_bytes
+from raykit.fleet.qc_desk import QcDesk
+from raykit.fleet.qc_lease import Price, QcDoor
+from raykit.fleet.qc_metrics import QcMetrics
+from raykit.qc.steer import (
+    Action,
+    End,
+    GiveUp,
+    Policy,
+    Seen,
+    Start,
+    Stop,
+    Unit,
+    Work,
+    steer,
+    takable,
+    unit_deadline_s,
+)
+from raykit.store import open_store
+from raykit.work.qc_worker import Rules
+
+LOOK_SHARE: Final = 4
+"""Between two looks at the whole backlog: so many times what the last one took."""
+LONGEST_REST_S: Final = 10.0
+PAUSED_S: Final = 60.0
+"""What a worker may take to finish its unit once a pause is in force."""
+CLAIM_SLACK_S: Final = 15.0
+"""A claim holds so much longer than its pool lets a worker take: the pool says first what became of it."""
+POLL_S: Final = 0.1
+END_S: Final = 10.0
+"""What the last words of a pool may take beyond the units in hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QcGlance:
+    """How far the examinations are, as of the newest round."""
+
+    looked_at: float = 0.0
+    """When the backlog was read; 0.0 before that."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """As in `QcRead.counts`; empty before the first look."""
+    oldest_s: float | None = None
+    workers: int = 0
+    busy: int = 0
+    waits: str | None = None
+    """Why nobody examines, though something is open."""
+    failed: tuple[int, ...] = ()
+    """Updates whose receipt failed, or had two answers."""
+    ended: str | None = None
+    """Why this pool has stopped for good."""
+
+    @property
+    def open(self) -> int:
+        """Required checkpoints that somebody could still examine."""
+        return sum(self.counts.get(state, 0) for state in ("missing", "pending", "claimed", "retrying"))
+
+
+class QcPool:
+    """The QC workers of one launch, or of one `raykit qc run`."""
+
+    def __init__(
+        self,
+        root: str,
+        experiment: str,
+        run: str,
+        launch: str,
+        *,
+        settings: QcSettings,
+        door: QcDoor,
+        folder: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        """`folder` is private and this pool's; each worker gets one of its own in it."""
+        self._root = root
+        self._experiment = experiment
+        self._run = run
+        self._launch = launch
+        self._settings = settings
+        self._policy = Policy(slots=settings.slots, deadline_s=settings.deadline_s)
+        self._say = say
+        self._lines: deque[str] = deque()
+        self._glance = QcGlance()
+        self._crew = QcCrew(
+            root,
+            experiment,
+            run,
+            launch,
+            settings=settings,
+            door=door,
+            folder=folder,
+            say=self._lines.append,
+        )
+        self._wanted = threading.Event()
+        self._resting = threading.Event()
+        self._closing = False
+        self._ending: Stop | None = None
+        """Set by whoever closes the pool."""
+        self._thread: threading.Thread | None = None
+        # what follows belongs to the pool's own thread
+        self._desk: QcDesk | None = None
+        self._metrics: QcMetrics | None = None
+        self._look_at = 0.0
+        self._stop: Stop | None = None
+        """Why everyone comes to an end, as the store has it: a pause."""
+        self._gave_up: str | None = None
+        self._away: str | None = None
+        self._unit_told = False
+
+    # --- what the launch loop calls -------------------------------------------------------------------------
+
+    def turn(self) -> QcGlance:
+        """Let a round begin, unless one is under way; what the newest one has seen. Waits for nothing."""
+        if self._thread is None and not self._closing:
+            self._resting.set()
+            self._thread = threading.Thread(target=self._rounds, name="raykit-qc", daemon=True)
+            self._thread.start()
+        if self._resting.is_set():
+            self._resting.clear()
+            self._wanted.set()
+        self._tell()
+        return self._glance
+
+    def drain(self, until_s: float, stop: Callable[[], str | None] = lambda: None) -> QcGlance:
+        """Go on until nothing is open that somebody could examine; at most `until_s`, or until `stop` says why not.
+
+        Comes back early, too, where nobody examines: `waits` of what it returns says why.
+        """
+        began, end = time.time(), time.monotonic() + until_s
+        while True:
+            glance = self.turn()
+            fresh = glance.looked_at >= began
+            if fresh and not glance.busy and (not glance.open or glance.waits is not None):
+                return glance
+            if glance.ended is not None or time.monotonic() >= end or stop() is not None:
+                return glance
+            time.sleep(POLL_S)
+
+    def close(self, *, grace_s: float = 10.0) -> QcGlance:
+        """End every worker and settle what paid for them; what is in hand may be finished for so long.
+
+        To be called before Ray ends. Twice is fine.
+        """
+        if not self._closing and self._thread is not None:
+            self._ending = Stop(why="its launch ends", by=time.monotonic() + grace_s)
+            end = self._ending.by + END_S
+            while time.monotonic() < end and not self._over:
+                self.turn()
+                time.sleep(POLL_S)
+        self._closing = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join(END_S)
+        self._end_the_rest()
+        self._tell()
+        return self._glance
+
+    @property
+    def _over(self) -> bool:
+        return self._crew.settled and not self._crew.lost
+
+    def _tell(self) -> None:
+        while self._lines:
+            self._say(self._lines.popleft())
+
+    def _end_the_rest(self) -> None:
+        """Whoever is left although the pool's thread had its time: nobody may outlive the launch."""
+        now = time.monotonic()
+        for name in list(self._crew.workers):
+            self._crew.end(End(name=name, why="its launch ends", kind="infrastructure"), now)
+        self._crew.clear()
+
+    # --- rounds ---------------------------------------------------------------------------------------------
+
+    def _rounds(self) -> None:
+        """The pool's own thread: a round whenever one is wanted."""
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._closing:
+                return
+            try:
+                self._round(time.monotonic())
+            except Exception as error:  # noqa: BLE001 - whatever it is, QC ends and training goes on
+                self._give_up(f"{type(error).__name__}: {error}")
+            self._resting.set()
+
+    def _round(self, now: float) -> None:
+        self._observe()
+        self._crew.hear(now)
+        self._crew.settle()
+        broken = self._crew.broken
+        if broken is not None:
+            self._give_up(str(broken))
+        read = None if self._desk is None else self._desk.read
+        if read is not None and self._desk is not None:
+            unit = self._desk.unit
+            for action in steer(self._policy, self._seen(unit, now), now):
+                self._act(action, read.suite.digest, read.tries, unit, now)
+        self._publish()
+        self._glance = self._glimpse()
+
+    def _observe(self) -> None:
+        """Read the store, and write what has to be said there; one that does not answer is tried again."""
+        try:
+            if self._desk is None:
+                store = open_store(self._root)
+                self._desk = QcDesk(store, self._experiment, self._run, self._launch)
+            if self._desk.follow() or time.monotonic() >= self._look_at:
+                self._look(self._desk)
+            self._write(self._desk)
+        except (StoreUnavailableError, UnknownOutcomeError) as error:
+            if self._away is None:
+                self._lines.append(f"QC: the store does not answer ({error}); trying again")
+            self._away = str(error)
+        else:
+            self._away = None
+
+    def _look(self, desk: QcDesk) -> None:
+        began, began_at = time.monotonic(), time.time()
+        desk.look()
+        took_s = time.monotonic() - began
+        self._look_at = time.monotonic() + min(LONGEST_REST_S, LOOK_SHARE * took_s)
+        for line in desk.bury(self._crew.lost, self._crew.workers):
+            self._look_at = 0.0
+            self._lines.append(f"QC of {line}")
+        self._crew.account_for(began_at)
+        self._heed(desk)
+
+    def _heed(self, desk: QcDesk) -> None:
+        """People's pauses, as of this look."""
+        read = desk.read
+        why = None if read is None or read.pause is None else read.pause.words
+        if read is not None and read.acts.cancelled is not None:
+            why = f"cancelled by {read.acts.cancelled.person}: {read.acts.cancelled.reason}"
+        if why is None:
+            self._stop = None
+        elif self._stop is None or self._stop.why != why:
+            self._lines.append(f"QC is {why}")
+            self._stop = Stop(why=why, by=time.monotonic() + PAUSED_S)
+            self._crew.leave(why)
+
+    def _write(self, desk: QcDesk) -> None:
+        met = desk.pause_for_defect()
+        if met is not None:
+            self._look_at = 0.0
+            self._lines.append(f"QC pauses: two workers have met the same: {met}")
+        if desk.record_unit() and (unit := desk.unit) is not None:
+            self._lines.append(f"QC: one check takes {unit.took_s:.1f} s and {unit.peak_bytes / 1e6:,.0f} MB")
+
+    def _seen(self, unit: Unit | None, now: float) -> Seen:
+        assert self._desk is not None
+        read = self._desk.read
+        stop = self._ending or self._stop
+        if self._gave_up is not None:
+            stop = Stop(why=self._gave_up, by=now)
+        return Seen(
+            workers=self._crew.view(now),
+            takable=0 if read is None else len(takable(read.backlog)),
+            unit=unit,
+            free_bytes=free_bytes() if self._settings.gpus == 0 else None,
+            stop=stop,
+            refused=not self._crew.may_start(now),
+            failed_starts=self._crew.failed_starts,
+        )
+
+    def _act(self, action: Action, suite: str, tries: int, unit: Unit | None, now: float) -> None:
+        match action:
+            case Start():
+                limit_s = unit_deadline_s(self._policy, unit) + CLAIM_SLACK_S
+                self._crew.start(
+                    suite, lambda lease: Rules(tries=tries, deadline_s=limit_s, lease=lease), now
+                )
+            case Work(name=name):
+                self._crew.work(name, now)
+            case End():
+                if not action.expected:
+                    self._lines.append(f"QC worker {action.name} is ended: {action.why}")
+                self._crew.end(action, now)
+                self._look_at = 0.0
+            case GiveUp():
+                self._give_up(action.why)
+
+    def _give_up(self, why: str) -> None:
+        if self._gave_up is None:
+            self._gave_up = why
+            self._lines.append(f"QC stops here: {why}")
+            self._glance = self._glimpse()
+
+    # --- what is told ---------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        if self._metrics is None:
+            self._metrics = QcMetrics(self._experiment)
+        self._metrics.workers(len(self._crew.workers))
+        desk = self._desk
+        if desk is not None and desk.read is not None and self._away is None:
+            self._metrics.backlog(desk.read.counts(), desk.read.oldest_s)
+            self._metrics.units(desk.new_units())
+
+    def _glimpse(self) -> QcGlance:
+        read = None if self._desk is None else self._desk.read
+        workers = list(self._crew.workers.values())
+        if read is None:
+            return QcGlance(workers=len(workers), waits=self._waits(), ended=self._gave_up)
+        return QcGlance(
+            looked_at=read.now,
+            counts=read.counts(),
+            oldest_s=read.oldest_s,
+            workers=len(workers),
+            busy=sum(worker.busy for worker in workers),
+            waits=self._waits(),
+            failed=tuple(each.update for each in read.backlog.failed),
+            ended=self._gave_up,
+        )
+
+    def _waits(self) -> str | None:
+        stop = self._ending or self._stop
+        return self._gave_up or (None if stop is None else stop.why) or self._crew.refusal or self._away
+
+
+__all__ = ["Price", "QcDoor", "QcGlance", "QcPool", "QcSettings"]

@@ -1,0 +1,236 @@
+"""What a pool of workers does next: who starts, who works, who is replaced. Pure: the pool does it.
+
+One worker first, alone, until one check is measured: its time and memory then say how many there may be and how long a
+check may take. A worker is a process that is never repaired: one that failed a unit, died, or let its time pass is
+ended, and a fresh one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raykit.qc.backlog import Backlog, Standing
+from raykit.records import FailureKind
+
+FIRST_S = 600.0
+"""What a check may take as long as none was measured."""
+LEAST_S = 60.0
+"""What any check may take, unless the plan says less."""
+TIMES = 10
+"""So much longer than measured may a check take."""
+START_S = 180.0
+"""What a worker may take to come up: a process, its imports, the data."""
+IDLE_S = 60.0
+"""A worker beside the first that had nothing to do for so long is let go."""
+STARTS = 3
+"""So many workers in a row may come to an end without a unit."""
+HEADROOM_PERMILLE = 1250
+"""The memory that one more worker needs, beside what one check was measured at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What holds for the whole life of a pool."""
+
+    slots: int
+    """How many workers there may be at once."""
+    deadline_s: float | None = None
+    """What one check may take, as the plan says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One check as it was measured."""
+
+    took_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hired:
+    """One worker, as its pool knows it. Times are those of the pool's own clock."""
+
+    name: str
+    since: float
+    """When it was started."""
+    ready: bool = False
+    """It has set itself up."""
+    gone: str | None = None
+    """Why its process is known to be gone."""
+    spent: str | None = None
+    """Why it takes no further unit: its last one failed."""
+    working: bool = False
+    """It has been told to work, and has not come back."""
+    held: tuple[int, float] | None = None
+    """The update that it examines, and since when."""
+    heard: float = 0.0
+    """When it answered last."""
+    idle: float = 0.0
+    """Since when it has had nothing to do."""
+    paid_until: float | None = None
+    """When what is paid for ends; None where nothing ends it."""
+    leaving: str | None = None
+    """Why it gets no further work, though it may finish what it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Everyone comes to an end."""
+
+    why: str
+    by: float
+    """Until then what is in hand may be finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a pool knows before it acts."""
+
+    workers: Sequence[Hired] = ()
+    takable: int = 0
+    """Requests that somebody could take now."""
+    unit: Unit | None = None
+    free_bytes: int | None = None
+    """Memory that is free now; None where it bounds nothing."""
+    stop: Stop | None = None
+    refused: bool = False
+    """Nothing may be started now: it would not be paid for."""
+    failed_starts: int = 0
+    """Workers in a row that came to an end without a unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start one more worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Let an idle worker work off what there is."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """End a worker. What it had in hand has failed, as `kind`."""
+
+    name: str
+    why: str
+    kind: FailureKind
+    expected: bool = False
+    """Nothing went wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """No further worker would fare better."""
+
+    why: str
+
+
+Action = Start | Work | End | GiveUp
+
+
+def steer(policy: Policy, seen: Seen, now: float) -> tuple[Action, ...]:
+    """What is done now."""
+    limit_s = unit_deadline_s(policy, seen.unit)
+    ends = [end for worker in seen.workers if (end := _end(worker, seen, limit_s, now)) is not None]
+    if seen.stop is not None:
+        return tuple(ends)
+    if seen.failed_starts >= STARTS:
+        return (
+            *ends,
+            GiveUp(why=f"{seen.failed_starts} workers in a row came to an end before they examined anything"),
+        )
+    ended = {end.name for end in ends}
+    stay = [worker for worker in seen.workers if worker.name not in ended]
+    idle = [
+        worker
+        for worker in stay
+        if worker.ready and not worker.working and worker.leaving is None and worker.spent is None
+    ]
+    at_work = [worker for worker in stay if worker.working or not worker.ready]
+    works = [Work(name=worker.name) for worker in idle[: max(0, seen.takable)]]
+    spare = [
+        End(name=worker.name, why="nothing is left for it to do", kind="infrastructure", expected=True)
+        for worker in idle[len(works) :]
+        if now - worker.idle > IDLE_S and worker is not stay[0]
+    ]
+    return (*ends, *works, *spare, *_starts(policy, seen, stay, idle, at_work))
+
+
+def unit_deadline_s(policy: Policy, unit: Unit | None) -> float:
+    """How long one check may take."""
+    if policy.deadline_s is not None:
+        return policy.deadline_s
+    return FIRST_S if unit is None else max(LEAST_S, TIMES * unit.took_s)
+
+
+def takable(found: Backlog) -> tuple[Standing, ...]:
+    """What a worker could take now, oldest first. Update 0 goes before all others: they are held against it."""
+    free = [each for each in found.standings if each.status in ("missing", "pending", "retrying")]
+    first = found.at(0)
+    if first is not None and first.open:
+        return (first,) if first in free else ()
+    return tuple(free)
+
+
+def _starts(
+    policy: Policy, seen: Seen, stay: Sequence[Hired], idle: Sequence[Hired], at_work: Sequence[Hired]
+) -> list[Start]:
+    """Those that are started now: as many as there is work, memory and room for."""
+    if seen.refused:
+        return []
+    # whoever is coming up takes one of them
+    coming = sum(not worker.ready for worker in at_work)
+    wanted = seen.takable - len(idle) - coming
+    room = (1 if seen.unit is None else policy.slots) - len(stay)
+    if seen.unit is not None and seen.free_bytes is not None and seen.unit.peak_bytes:
+        fits = seen.free_bytes * 1000 // (seen.unit.peak_bytes * HEADROOM_PERMILLE)
+        room = min(room, fits if stay else max(1, fits))
+    return [Start()] * max(0, min(wanted, room))
+
+
+def _end(worker: Hired, seen: Seen, limit_s: float, now: float) -> End | None:
+    """Why a worker is ended now; None if it stays."""
+
+    def end(why: str, kind: FailureKind, *, expected: bool = False) -> End:
+        return End(name=worker.name, why=why, kind=kind, expected=expected)
+
+    if worker.gone is not None:
+        return end(worker.gone, "lost")
+    if worker.spent is not None:
+        return end(worker.spent, "infrastructure", expected=True)
+    if worker.paid_until is not None and now >= worker.paid_until:
+        return end("what is paid for has ended", "infrastructure")
+    late = _late(worker, limit_s, now)
+    if late is not None:
+        return late
+    why = worker.leaving if seen.stop is None else seen.stop.why
+    if why is None:
+        return None
+    if not worker.working and worker.held is None:
+        return end(why, "infrastructure", expected=True)
+    if seen.stop is not None and now >= seen.stop.by:
+        return end(f"dropped: {why}", "infrastructure")
+    return None
+
+
+def _late(worker: Hired, limit_s: float, now: float) -> End | None:
+    """A worker whose time is over: whether it loops, hangs, or was stopped, nobody waits for it."""
+    if not worker.ready:
+        if now - worker.since <= START_S:
+            return None
+        return End(name=worker.name, why=f"not up after {START_S:.0f} s", kind="deadline")
+    if worker.held is not None:
+        update, since = worker.held
+        if now - since <= limit_s:
+            return None
+        why = f"update {update:,} was in hand for {now - since:.0f} s; it may take {limit_s:.0f} s"
+        return End(name=worker.name, why=why, kind="deadline")
+    # it may have taken a unit since it was last heard
+    if now - worker.heard <= limit_s:
+        return None
+    return End(name=worker.name, why=f"no answer for {now - worker.heard:.0f} s", kind="deadline")
