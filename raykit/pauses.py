@@ -127,7 +127,8 @@ def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
         case Cancelled():
             return replace(acts, cancelled=acts.cancelled or event)
         case Repaired():
-            return replace(acts, repaired=max(acts.repaired, event.attempt))
+            seen_at = max(at, acts.qc_seen_at or at)
+            return replace(acts, repaired=max(acts.repaired, event.attempt), qc_seen_at=seen_at)
         case RestartApproved():
             return replace(acts, restarts=(*acts.restarts, event))
         case Locked():

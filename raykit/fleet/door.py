@@ -44,6 +44,15 @@ def lease_of(launch: str, ordinal: int) -> str:
     return f"{launch}-{ordinal}"
 
 
+def launch_of(lease: str) -> str:
+    """The launch that a lease belongs to: `abc` of `abc-1` and of `abc-qc-1`."""
+    return lease.rpartition("-")[0].removesuffix(BESIDE)
+
+
+BESIDE = "-qc"
+"""What the leases of workers beside the run have after the name of their launch."""
+
+
 # --- the decision -------------------------------------------------------------------------------------------
 
 
@@ -243,6 +252,7 @@ __all__ = [
     "begin",
     "elapsed_ms",
     "grant_of",
+    "launch_of",
     "lease_of",
     "require_open",
     "reserve",

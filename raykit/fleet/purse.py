@@ -10,8 +10,9 @@ from collections.abc import Callable
 from raykit.budget.admit import settle, settle_at_most
 from raykit.budget.amounts import shown
 from raykit.budget.book import Book, Lease
+from raykit.budget.lines import TRAIN
 from raykit.fleet.budget_actor import ActorDoor, Seat, Teller, open_seat
-from raykit.fleet.door import StoreDoor, elapsed_ms, grant_of, lease_of
+from raykit.fleet.door import StoreDoor, elapsed_ms, grant_of, launch_of, lease_of
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
 from raykit.records import EndReason, Held, Record, Settled
@@ -82,9 +83,18 @@ class Purse:
 
     def door(self) -> Door:
         """The door for the workers of a Ray that this process is connected to; its actor belongs to this process."""
-        seat = Seat(root=self._task.root, account=self._spending.ledger.account)
-        self._actor = open_seat(seat)
-        return ActorDoor(Teller(seat, hold_s=self._task.hold_s), self._spending.attempts)
+        self._actor = open_seat(self.seat)
+        return ActorDoor(Teller(self.seat, hold_s=self._task.hold_s), self._spending.attempts)
+
+    @property
+    def seat(self) -> Seat:
+        """What the budget actor of this launch serves."""
+        return Seat(root=self._task.root, account=self._spending.ledger.account)
+
+    @property
+    def spending(self) -> Spending:
+        """What this launch spends from."""
+        return self._spending
 
     def settle(self, *, reason: EndReason, attempts: int, wall_ms: int | None) -> int:
         """Settle what is open of this launch, now that nothing is held; what it has cost, in micro-units.
@@ -117,8 +127,12 @@ class Purse:
 
         ledger.decide(ends, at=now)
         ledger.snapshot()
-        prefix = f"{self._task.launch}-"
-        return sum(lease.charged for name, lease in ledger.book.leases.items() if name.startswith(prefix))
+        return self.cost()
+
+    def cost(self) -> int:
+        """What this launch has cost, with the workers beside it, as far as that is known here."""
+        leases = self._spending.ledger.book.leases.items()
+        return sum(lease.charged for name, lease in leases if launch_of(name) == self._task.launch)
 
     def let_go(self, say: Callable[[str], None]) -> None:
         """See to machines that are billed by the node, whether or not anyone works on them.
@@ -148,9 +162,11 @@ class Purse:
         )
 
     def _open(self, book: Book) -> list[Lease]:
-        prefix = f"{self._task.launch}-"
+        """Of its attempts; the workers beside them are settled by whoever has them."""
         return [
-            lease for lease in book.open_leases(self._site.name) if lease.reserved.lease.startswith(prefix)
+            lease
+            for lease in book.open_leases(self._site.name)
+            if lease.reserved.line == TRAIN and launch_of(lease.reserved.lease) == self._task.launch
         ]
 
 

@@ -15,7 +15,7 @@ from raykit.budget.book import Allocation, Book, Lease
 from raykit.budget.lines import TRAIN, expected_cost
 from raykit.budget.worst import Sizing, at_rate
 from raykit.errors import BudgetError, ReplanError
-from raykit.fleet.door import Attempts, begin, elapsed_ms
+from raykit.fleet.door import Attempts, begin, elapsed_ms, launch_of
 from raykit.fleet.site import Site
 from raykit.ids import digest_of
 from raykit.pauses import Acts
@@ -299,7 +299,7 @@ def _ends_of_dead(book: Book, site: Site, log: RunLog, now: float) -> list[Settl
     ends = _ends_of_launches(log)
     settled = []
     for lease in book.open_leases(site.name):
-        launch = lease.reserved.lease.rpartition("-")[0]
+        launch = launch_of(lease.reserved.lease)
         if launch not in ends:
             continue
         ended_at, how = ends[launch]

@@ -41,12 +41,16 @@ def required(commits: Iterable[tuple[Commit, float]], *, every: int, complete: b
 
     `commits` are those that count, with the times of their entries; none of the required is ever left out to catch up.
     """
-    found = list(commits)
-    last = found[-1][0].update if found and complete else None
+    found = all_of(commits)
+    last = found[-1].update if found and complete else None
+    return tuple(each for each in found if each.update % every == 0 or each.update == last)
+
+
+def all_of(commits: Iterable[tuple[Commit, float]]) -> tuple[Wanted, ...]:
+    """Every checkpoint that counts, oldest first, on the cadence or not."""
     wanted = {
         commit.update: Wanted(update=commit.update, checkpoint=commit.sha256, key=commit.key, since=at)
-        for commit, at in found
-        if commit.update % every == 0 or commit.update == last
+        for commit, at in commits
     }
     return tuple(wanted[update] for update in sorted(wanted))
 
@@ -235,6 +239,31 @@ def backlog(suite: str, standings: Sequence[Standing], others: Sequence[Standing
         standings=tuple(standings),
         others=tuple(others),
         counts=dict(Counter(each.status for each in standings)),
+    )
+
+
+def unheeded(found: Backlog, seen_at: float | None) -> tuple[Standing, ...]:
+    """Failed checkpoints that nobody has answered: not reviewed, and made after a person last went on in spite of one."""
+    return tuple(
+        each
+        for each in found.standings
+        if each.receipt is not None
+        and each.receipt.verdict == "failed"
+        and each.review is None
+        and max((took.at for took in each.said.took), default=0.0) > (seen_at or 0.0)
+    )
+
+
+def told(standing: Standing) -> str:
+    """A failed checkpoint in words: `update 400 failed its QC: ratio 0.412, wanted ...`."""
+    receipt = standing.receipt
+    if receipt is None or not receipt.findings:
+        return f"update {standing.update:,}: its QC is {standing.status}"
+    first, more = receipt.findings[0], len(receipt.findings) - 1
+    of = f" of {first.stratum}" if first.stratum else ""
+    rest = f"; and {more} more" if more else ""
+    return (
+        f"update {standing.update:,} failed its QC: {first.what}{of} {first.found}, wanted {first.rule}{rest}"
     )
 
 

@@ -5,12 +5,12 @@ No Ray is needed: everything is read from the store, with the suite of the newes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from raykit.pauses import Acts, InForce, in_force, scopes_of
-from raykit.qc.backlog import Backlog, Standing, Wanted, required
+from raykit.qc.backlog import Backlog, Standing, Wanted, all_of, required
 from raykit.reconcile import RunState
 from raykit.records import Commit, Receipt, Roster, RunEntry, Suite
 from raykit.store.base import ObjectStore
@@ -130,12 +130,15 @@ class QcReader:
         self._suites[lock.suite] = suite
         self.log.refresh()
         acts = read_acts(self._store, self.experiment)
+        commits = commits_of(self.log.entries, self.log.state)
+        wanted = required(commits, every=suite.every, complete=self.log.state.completed)
         settings: Mapping[str, Any] = lock.settings.get("qc", {})
         tries = int(settings.get("tries", DEFAULT_TRIES))
         found = read_backlog(
             self.examinations,
             lock.suite,
-            wanted_of(self.log.entries, self.log.state, suite.every),
+            wanted,
+            also=[each for each in all_of(commits) if each not in wanted],
             run=self.run,
             acts=acts,
             tries=tries,
@@ -179,13 +182,17 @@ def read_qc(store: ObjectStore, experiment: str, run: str = "main", *, now: floa
     return QcReader(store, experiment, run).look(now=now)
 
 
-def wanted_of(entries: list[RunEntry], state: RunState, every: int) -> tuple[Wanted, ...]:
+def wanted_of(entries: Sequence[RunEntry], state: RunState, every: int) -> tuple[Wanted, ...]:
     """The checkpoints of a run that the cadence asks for, with the times of their commits."""
+    return required(commits_of(entries, state), every=every, complete=state.completed)
+
+
+def commits_of(entries: Sequence[RunEntry], state: RunState) -> list[tuple[Commit, float]]:
+    """The commits of a run that count, each with the time of its entry."""
     counting = {id(commit) for commit in state.commits}
-    commits = [
+    return [
         (event, entry.at)
         for entry in entries
         for event in entry.events
         if isinstance(event, Commit) and id(event) in counting
     ]
-    return required(commits, every=every, complete=state.completed)

@@ -357,9 +357,12 @@ def read_backlog(
     acts: Acts,
     tries: int,
     now: float,
+    also: Iterable[Wanted] = (),
     known: Mapping[str, Receipt] | None = None,
 ) -> Backlog:
     """How far every required checkpoint is. `known` are receipts that were read before, by request.
+
+    `also` are checkpoints that the cadence does not ask for: each of them is required once a person has asked for it.
 
     Raises:
         CorruptError: a record is damaged.
@@ -368,14 +371,17 @@ def read_backlog(
     said = examinations.said(known=known)
     forgiven_before = acts.cleared_at.get(f"contract:{suite}", 0.0)
 
-    def standing(each: Wanted) -> Standing:
-        request = Request(
+    def request_of(each: Wanted) -> Request:
+        return Request(
             experiment=examinations.experiment,
             run=run,
             update=each.update,
             checkpoint=each.checkpoint,
             suite=suite,
         )
+
+    def standing(each: Wanted) -> Standing:
+        request = request_of(each)
         return stand(
             each,
             request,
@@ -387,7 +393,8 @@ def read_backlog(
             now=now,
         )
 
-    standings = [standing(each) for each in wanted]
+    asked = [each for each in also if request_of(each).id in said]
+    standings = [standing(each) for each in sorted([*wanted, *asked], key=lambda each: each.update)]
     receipts = [left.receipt for left in said.values() if left.receipt is not None]
     others = [
         standing(Wanted(update=receipt.update, checkpoint=receipt.checkpoint, key="", since=now))
