@@ -405,8 +405,16 @@ def trained_from(lock: Lock) -> LockedBase | None:
     return lock.base if start in TRAINS_FROM else None
 
 
+def dependents_of(store: ObjectStore, manifest: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The experiments whose newest plan trains on from these weights, and those of which nobody can tell.
+
+    Raises:
+        StoreUnavailableError: the store did not answer.
+    """
+    return _dependents(Root(store, time.time), manifest)
+
+
 def _dependents(root: Root, manifest: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The experiments that train on from these weights, and those of which nobody can tell."""
     dependents, unread = [], []
     for name in root.experiments():
         try:
