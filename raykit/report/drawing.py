@@ -73,11 +73,11 @@ class Bins(NamedTuple):
     """How many values make one bin; 1 if they were left as they are."""
 
 
-def thin(at: Floats, values: Floats) -> Bins:
-    """Few enough points to draw: one each up to `MAX_POINTS`, else about `BINS` bins with their extremes."""
-    if len(values) <= MAX_POINTS:
+def thin(at: Floats, values: Floats, *, most: int = MAX_POINTS, bins: int = BINS) -> Bins:
+    """Few enough points to draw: one each up to `most`, else about `bins` bins with their extremes."""
+    if len(values) <= most:
         return Bins(at, values, values, values, 1)
-    size = math.ceil(len(values) / BINS)
+    size = math.ceil(len(values) / bins)
     starts = np.arange(0, len(values), size)
     defined = np.add.reduceat((~np.isnan(values)).astype(np.float64), starts)
     defined[defined == 0] = np.nan

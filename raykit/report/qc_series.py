@@ -15,19 +15,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raykit.qc import verdict
 from raykit.qc.backlog import Standing, Status
 from raykit.records import FieldRule, FieldScore, FieldSpread, Receipt, Score, Suite
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Operator = Literal[">", ">=", "<", "<="]
 
 MAX_CHARTS = 48
 """More metrics than that are not drawn, and are named instead."""
 MAX_STRATA = 10
 """More strata than that are drawn as the band that they lie in, with the worst of them."""
 
-_LIMIT = re.compile(r"(?P<op>>=?|<=?) ?(?P<base>base ?(?P<sign>[+-]) ?)?(?P<number>-?[0-9.]+(e-?[0-9]+)?)")
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")
 _MARKED = re.compile(r"(.*-)?[0-9a-f]{8}")
 """Ends as the file of a name that is not safe would."""
@@ -37,7 +36,6 @@ _MARKED = re.compile(r"(.*-)?[0-9a-f]{8}")
 class Limit:
     """A declared threshold: what fails a checkpoint."""
 
-    operator: Operator
     value: float | None
     """None while what it is held against is not known: the receipt at update 0."""
     words: str
@@ -45,7 +43,11 @@ class Limit:
 
     @property
     def fails_above(self) -> bool:
-        return self.operator.startswith(">")
+        return self.words.startswith(">")
+
+    def failed_by(self, value: float | None) -> bool:
+        """Whether a value is on the side that fails."""
+        return value is not None and self.value is not None and verdict.fails(self.words, value, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,18 +205,11 @@ def _better(scores: Sequence[Score], limit: Limit | None) -> Literal["less", "mo
 
 def limit_of(rule: str | None, found: Examined, metric: str) -> Limit | None:
     """A threshold of the plan with its number; `base` is what the receipt at update 0 has."""
-    parsed = _LIMIT.fullmatch(rule.strip()) if rule is not None else None
-    if parsed is None or rule is None:
+    if rule is None:
         return None
-    number = float(parsed["number"])
-    value: float | None = number
-    if parsed["base"]:
-        first = next((each for each in found.receipts if each.update == 0), None)
-        score = None if first is None else first.metrics.get(metric)
-        base = None if score is None else score.value
-        value = None if base is None else base + (number if parsed["sign"] == "+" else -number)
-    operator: Operator = parsed["op"]  # type: ignore[assignment]
-    return Limit(operator=operator, value=value, words=rule)
+    first = next((each for each in found.receipts if each.update == 0), None)
+    score = None if first is None else first.metrics.get(metric)
+    return Limit(value=verdict.limit_of(rule, None if score is None else score.value), words=rule)
 
 
 def field_series(found: Examined, suite: Suite, field: str) -> FieldSeries:
@@ -287,22 +282,21 @@ def _at_ends(score: FieldScore | None) -> float | None:
     return max(score.at_low, score.at_high)
 
 
-FIELD_KINDS = frozenset({"collapsed", "dead-dimension", "at-bound", "unused", "range"})
-"""Findings whose `what` is a field; the others name a metric, but for `nonfinite`, which may name either."""
+OF_FIELDS = frozenset({"dead-dimension", "at-bound", "unused", "range"})
+OF_METRICS = frozenset({"threshold"})
+"""Findings that are never of the other kind, should a metric and a field have one name."""
 
 
 def _failed_by(found: Examined, what: str, *, fields: bool, kind: str | None = None) -> Flags:
     """The checkpoints with a finding about `what`."""
-
-    def counts(each_kind: str) -> bool:
-        if kind is not None:
-            return each_kind == kind
-        return each_kind == "nonfinite" or (each_kind in FIELD_KINDS) == fields
-
+    never = OF_METRICS if fields else OF_FIELDS
     return np.array(
         [
-            any(each.what == what and counts(each.kind) for each in receipt.findings)
-            for receipt in found.receipts
+            any(
+                each.what == what and kind in (None, each.kind) and each.kind not in never
+                for each in findings
+            )
+            for findings in (receipt.findings for receipt in found.receipts)
         ],
         dtype=np.bool_,
     )
