@@ -1,0 +1,240 @@
+"""What a failed unit means: again, aside, or everyone stops; and of which class an exception is."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raykit.defects import CERTAIN, SHARED, Failed, confirmed, next_after, signature
+from raykit.errors import (
+    ConflictError,
+    CorruptError,
+    DeadlineError,
+    GateError,
+    NotFoundError,
+    PlanError,
+    StoreUnavailableError,
+    UnknownOutcomeError,
+)
+from raykit.records import Failure, FailureKind
+from raykit.store.local import LocalStore
+from raykit.testing import MemoryStore
+from raykit.work.failing import MAX_FRAMES, MAX_WORDS, cause_of, kind_of, where
+
+KINDS: tuple[FailureKind, ...] = (
+    "infrastructure",
+    "memory",
+    "deadline",
+    "lost",
+    "recipe",
+    "data",
+    "corrupt",
+)
+
+
+def failed(kind: FailureKind, worker: str = "a", cause: str = "x") -> Failed:
+    return Failed(kind=kind, signature=signature(kind, cause), worker=worker)
+
+
+# --- what follows -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_failure_is_tried_again(kind: FailureKind) -> None:
+    # covers QC-22
+    assert next_after([failed(kind)], tries=3) == "retry"
+    assert next_after([], tries=1) == "retry"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_unit_is_tried_for_ever(kind: FailureKind) -> None:
+    # covers F28, F29
+    assert next_after([failed(kind)] * 2, tries=3) == "retry"
+    assert next_after([failed(kind)] * 3, tries=3) == "park"
+    assert next_after([failed(kind)], tries=1) == "park"
+
+
+@pytest.mark.parametrize("kind", sorted(SHARED))
+def test_the_same_from_a_second_process_stops_everyone(kind: FailureKind) -> None:
+    assert next_after([failed(kind, "a"), failed(kind, "b")], tries=9) == "pause"
+    assert next_after([failed(kind, "a"), failed(kind, "a")], tries=9) == "retry"
+    assert next_after([failed(kind, "a", "x"), failed(kind, "b", "y")], tries=9) == "retry"
+
+
+def test_bad_bytes_put_one_unit_aside_and_stop_nobody() -> None:
+    assert next_after([failed("corrupt", "a"), failed("corrupt", "b")], tries=9) == "park"
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - CERTAIN))
+def test_bad_luck_of_two_processes_is_no_defect(kind: FailureKind) -> None:
+    assert confirmed([failed(kind, "a"), failed(kind, "b")]) is None
+    assert next_after([failed(kind, "a"), failed(kind, "b")], tries=3) == "retry"
+
+
+def test_bad_luck_between_does_not_hide_a_defect() -> None:
+    assert next_after([failed("recipe", "a"), failed("lost", "b"), failed("recipe", "c")], tries=9) == "pause"
+    newest_is_luck = [failed("recipe", "a"), failed("recipe", "b"), failed("lost", "c")]
+    assert next_after(newest_is_luck, tries=9) == "retry"
+
+
+def test_a_signature_is_of_kind_error_and_place() -> None:
+    told = [
+        signature("recipe", "ValueError", ["a"]),
+        signature("recipe", "ValueError", ["b"]),
+        signature("recipe", "KeyError", ["a"]),
+        signature("data", "ValueError", ["a"]),
+    ]
+    assert len(set(told)) == 4
+    assert told[0] == signature("recipe", "ValueError", iter(["a"]))
+
+
+# --- of which class -----------------------------------------------------------------------------------------
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch has it."""
+
+
+class CudaError(OutOfMemoryError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), "memory"),
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory"),
+        (CudaError("x"), "memory"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 1 TB"),
+            "memory",
+        ),
+        (RuntimeError("CUDA error: out of memory"), "memory"),
+        (OSError(12, "Cannot allocate memory"), "memory"),
+        (ValueError("out of memory"), "recipe"),
+        (StoreUnavailableError("no answer"), "infrastructure"),
+        (UnknownOutcomeError("no answer"), "infrastructure"),
+        (DeadlineError("late"), "infrastructure"),
+        (CorruptError("bytes"), "corrupt"),
+        (ConflictError("other bytes"), "corrupt"),
+        (GateError("other images", field="dataset"), "data"),
+        (PlanError("other images", field="dataset.train"), "data"),
+        (GateError("no such metric", field="evaluate"), "recipe"),
+        (GateError("no field"), "recipe"),
+        (ZeroDivisionError("division by zero"), "recipe"),
+        (OSError(2, "no such file"), "recipe"),
+        (NotFoundError("a key of the recipe's own"), "recipe"),
+    ],
+    ids=repr,
+)
+def test_of_which_class_an_error_is(error: Exception, kind: FailureKind) -> None:
+    assert kind_of(error) == kind
+    assert cause_of(error).kind == kind
+
+
+def caught(act: Any) -> Exception:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("it did not raise")
+
+
+def test_what_the_store_itself_raises_is_no_fault_of_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_bytes(b"")
+    error = caught(lambda: LocalStore(tmp_path).get("a-file/below"))
+    assert kind_of(error) in ("infrastructure", "corrupt")
+    missing = caught(lambda: LocalStore(tmp_path).get("not-there"))
+    assert isinstance(missing, NotFoundError)
+    assert kind_of(missing) == "corrupt", "what a log names is gone"
+    assert kind_of(caught(lambda: MemoryStore().get("x"))) == "recipe", (
+        "not raised inside the store's own code"
+    )
+
+
+# --- what two failures have in common -----------------------------------------------------------------------
+
+
+def recipe(folder: Path, text: str) -> Any:
+    """A recipe's module, read from a folder of its own as each worker does."""
+    path = folder / "recipe.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    linecache.checkcache()
+    module = types.ModuleType("recipe")
+    exec(compile(text, str(path), "exec"), module.__dict__)
+    return module
+
+
+RAISES = (
+    "import json\n\ndef score(x):\n    return 1 / (x - x)\n\ndef parse(x):\n    return json.loads('{' + x)\n"
+)
+
+
+def test_a_signature_knows_no_folder_no_number_and_no_message(tmp_path: Path) -> None:
+    one = recipe(tmp_path / "tmp-1", RAISES)
+    other = recipe(tmp_path / "tmp-2", "# a comment moves every line\n" + RAISES)
+    a, b = caught(lambda: one.score(3)), caught(lambda: other.score(99))
+    # The lines of this very test differ; those of the recipe do not.
+    assert [line for line in where(a) if line.startswith("recipe.py")] == [
+        "recipe.py:score: return 1 / (x - x)"
+    ]
+    same = [cause_of(caught(lambda at=at, x=x: at.parse(x))) for at in (one, other) for x in ("1", '"a"')]  # type: ignore[misc]
+    assert len({cause.signature for cause in same}) == 1
+    assert len({cause.message for cause in same}) == 2
+    assert cause_of(a).signature != same[0].signature
+    assert str(tmp_path) not in " ".join([*where(a), *where(b)])
+
+
+def test_libraries_are_left_out(tmp_path: Path) -> None:
+    error = caught(lambda: recipe(tmp_path, RAISES).parse("x"))
+    files = {line.split(":")[0] for line in where(error)}
+    assert files == {"test_defects.py", "recipe.py"}
+
+
+def test_a_recursion_of_any_depth_has_one_signature(tmp_path: Path) -> None:
+    deep = recipe(tmp_path, "def again(n):\n    return again(n + 1) if n else undefined\n")
+    left = sys.getrecursionlimit()
+    try:
+        signatures = set()
+        for limit in (220, 320):
+            sys.setrecursionlimit(limit)
+            signatures.add(cause_of(caught(lambda: deep.again(1))).signature)
+    finally:
+        sys.setrecursionlimit(left)
+    assert len(signatures) == 1
+
+
+def test_frames_are_bounded(tmp_path: Path) -> None:
+    text = (
+        "".join(f"def f{n}():\n    return f{n + 1}()\n" for n in range(60))
+        + "def f60():\n    raise KeyError\n"
+    )
+    error = caught(recipe(tmp_path, text).f0)
+    assert len(where(error)) == MAX_FRAMES
+    assert where(error)[-1] == "recipe.py:f60: raise KeyError"
+
+
+@pytest.mark.parametrize(
+    "message", ["", "x" * 99_999, "a lone \udc80 surrogate", "nul \0", "\n\n", "umlaut \u00fc"], ids=repr
+)
+def test_every_message_fits_a_record(message: str) -> None:
+    cause = cause_of(ValueError(message))
+    failure = Failure(
+        request="0" * 64,
+        n=1,
+        kind=cause.kind,
+        signature=cause.signature,
+        message=cause.message,
+        worker="qc-1",
+        said_by="qc-1",
+        at=1.0,
+    )
+    assert Failure.from_bytes(failure.to_bytes(), "it") == failure
+    assert cause.message.startswith("ValueError: ")
+    assert len(cause.message) <= MAX_WORDS
