@@ -79,13 +79,13 @@ class _Bar:
 
 class _Lines:
     def __init__(self) -> None:
-        self._last = ("", -1)
+        self._last: tuple[str, int, str | None] = ("", -1, None)
         self._at = 0.0
         self._heard = True
 
     def tell(self, glimpse: Glimpse) -> None:
         now = time.monotonic()
-        looks = (glimpse.phase, glimpse.update)
+        looks = (glimpse.phase, glimpse.update, glimpse.qc)
         due = glimpse.phase != self._last[0] or now - self._at >= LINE_EVERY_S
         if looks == self._last or not due:
             return
@@ -111,4 +111,6 @@ def _detail(glimpse: Glimpse) -> str:
         parts.append(f"ratio {glimpse.ratio:.3f} (no skill 1.000)")
     if glimpse.left_s and glimpse.phase == "training":
         parts.append(f"{output.duration(glimpse.left_s)} left")
+    if glimpse.qc:
+        parts.append(f"qc {glimpse.qc}")
     return " · ".join(parts)

@@ -13,6 +13,7 @@ from importlib import metadata
 from raykit import reconcile as brain
 from raykit.errors import GateError, HeldError, RaykitError
 from raykit.fleet.evidence import gather
+from raykit.fleet.qc_beside import require_answered, require_apart
 from raykit.fleet.site import RUN, Site, changed_members, code_files, git_facts, make_ready, task_of
 from raykit.fleet.spending import (
     Approving,
@@ -109,7 +110,8 @@ def claim(
         ApprovalError: a person has to approve this plan or this restart first, or to part it from an account.
         BudgetError: the ceiling, the line or the account cannot pay.
         ReplanError: money has to be moved first.
-        GateError: a necessary check has failed, and no repair is recorded; or there is nothing to train.
+        GateError: a necessary check has failed, and no repair is recorded; a checkpoint has failed its QC, and nobody
+            has answered; checks would share what training holds; or there is nothing to train.
         ReviewError: the plan needs revision.
         PlanError: the recipe, its params, data or splits are not usable, or the plan leaves something unsaid.
         UnusableRootError: the store cannot be written or trusted.
@@ -120,6 +122,8 @@ def claim(
     """
     acts = people.refresh()
     require_running(acts, site.name, scopes_of(site.name, "train", digest_of(contract(site.plan))))
+    require_apart(site.plan)
+    require_answered(site.store, site.name)
     ready = make_ready(site)
     task = task_of(site, ready)
     _takeable(log.state, task)

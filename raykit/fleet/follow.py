@@ -22,6 +22,8 @@ class Glimpse:
     ratio: float | None
     committed: int | None
     attempt: int
+    qc: str | None = None
+    """How far its QC is, in a few words."""
 
     @property
     def left_s(self) -> float | None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import ray
 from ray._private import worker as ray_worker
 from ray.train import WorkerGroupError
 
@@ -26,13 +27,24 @@ from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pictures import Pictures
 from raykit.fleet.purse import Purse
+from raykit.fleet.qc_beside import QcBeside, slots_of, words
+from raykit.fleet.qc_pool import QcGlance
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Approving
 from raykit.pauses import InForce, in_force, scopes_of
 from raykit.plan import Plan
-from raykit.records import AttemptEnded, Beat, EndReason, Record, Released, RunEntry, StopRequested
+from raykit.records import (
+    AttemptEnded,
+    Beat,
+    EndReason,
+    GateResult,
+    Record,
+    Released,
+    RunEntry,
+    StopRequested,
+)
 from raykit.store.log import RunLog
 from raykit.store.people import People, pause
 from raykit.store.place import this_place
@@ -43,6 +55,11 @@ BACKSTOP_S = 5.0
 """So long before the end of what is paid for, a launch ends whether or not its workers have reached a boundary."""
 SPARE_CPUS = 1
 """Beside one CPU per rank: for the train controller."""
+
+QC_GATE = "qc"
+"""What a failed check fails where the plan says that it ends the run."""
+LEAVE_S, UNIT_S = 5.0, 60.0
+"""How long a check in hand may still take when the launch is told to leave, and when it is paused."""
 
 OVERDRAWN = "what is reserved for this attempt was used up before it reached a boundary"
 
@@ -135,6 +152,8 @@ class _Launch:
         self._ray: LocalRay | None = None
         self._door: Door | None = None
         self._pictures = Pictures(site, say)
+        self._qc: QcBeside | None = None
+        self._glance: QcGlance | None = None
 
     def run(self) -> Outcome:
         with self._signals.handled() as handle:
@@ -144,10 +163,12 @@ class _Launch:
                 handle()  # Ray has put its own handlers there
                 while not self._patient_turn():
                     self._wait()
+                self._settle()  # training holds nothing any more; checks are paid by leases of their own
+                self._drain_qc()
             finally:
-                if self._ray is not None:
-                    self._ray.close()
+                self._close()
                 cost = self._settle()
+                self._let_go()
         return replace(self._outcome(), cost=cost)
 
     def _reserve(self) -> None:
@@ -170,21 +191,52 @@ class _Launch:
                 attempts=len(mine),
                 wall_ms=int(rows[-1].elapsed_s * 1000) if rows else 0,
             )
-            self._purse.let_go(self._say)
         except (StoreUnavailableError, UnknownOutcomeError) as error:
             self._say(f"what this launch has cost could not be written ({error}); the next launch settles it")
             return None
         return cost
 
+    def _let_go(self) -> None:
+        """See to machines that are billed whether or not anyone works on them."""
+        try:
+            self._purse.let_go(self._say)
+        except (StoreUnavailableError, UnknownOutcomeError) as error:
+            self._say(f"what is still held could not be written ({error}); the next launch does")
+
+    def _close(self) -> None:
+        """End the checks, and then the Ray that they run in."""
+        try:
+            if self._qc is not None:
+                self._glance = self._qc.close(grace_s=LEAVE_S if self._signals.come else UNIT_S)
+        finally:
+            if self._ray is not None:
+                self._ray.close()
+
     def _start_ray(self) -> None:
         for ended in end_leftovers():
             self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
         self._say("starting a private Ray on this machine")
-        self._ray = start_local(cpus=self._site.plan.run.workers + SPARE_CPUS, resources={})
+        plan = self._site.plan
+        slots = 0 if plan.qc is None else slots_of(plan)
+        self._ray = start_local(
+            cpus=plan.run.workers + SPARE_CPUS + slots, resources={"qc": float(slots)} if slots else {}
+        )
         # Ray prints what happens to its workers on this process's stdout, where the result belongs.
         ray_worker._worker_logs_enabled = False
         self._say(f"dashboard {self._ray.dashboard_url}")
         self._door = self._purse.door()
+        if plan.qc is not None:
+            free = int(ray.cluster_resources().get("GPU", 0)) - plan.run.workers
+            self._qc = QcBeside(
+                self._site,
+                plan.qc,
+                self._task.launch,
+                self._purse.spending,
+                self._purse.seat,
+                folder=self._ray.folder,
+                gpus=1.0 if free >= slots else 0.0,
+                say=self._say,
+            )
 
     def _wait(self) -> None:
         """Until the next turn: half a second, or less if training returns."""
@@ -220,8 +272,9 @@ class _Launch:
             self._pause_at_the_ceiling()
             return True
         pause = self._heed_people()
+        self._look_at_qc()
         self._followed.follow(self._site.store, state.events)
-        self._tell(self._followed.glimpse(state, self._site.plan.run.updates))
+        self._tell_glimpse(state)
         self._tell_restarts(state)
         if self._purse.left_s(self._told) < BACKSTOP_S:
             self._overdrawn = True
@@ -236,10 +289,45 @@ class _Launch:
             signal=self._signals.come,
             pause=self._paused,
             cause=None if pause is None else pause.pause.cause,
+            failed_qc=self._failed_qc(state),
             curves_update=self._drawn,
         )
         actions = brain.reconcile(_policy(self._site.plan), state, seen, time.time())
         return any(self._act(action) for action in actions)
+
+    def _tell_glimpse(self, state: brain.RunState) -> None:
+        glimpse = self._followed.glimpse(state, self._site.plan.run.updates)
+        self._tell(replace(glimpse, qc=None if self._glance is None else words(self._glance)))
+
+    # --- QC beside it ---------------------------------------------------------------------------------------
+
+    def _look_at_qc(self) -> None:
+        if self._qc is not None:
+            self._glance = self._qc.turn()
+            self._qc.draw()
+
+    def _failed_qc(self, state: brain.RunState) -> str | None:
+        """The failed check that ends the attempt that is under way, where the plan says so."""
+        mine = state.attempt is not None and state.attempt.launch == self._task.launch
+        return self._qc.ends_run if self._qc is not None and mine and state.ended is None else None
+
+    def _drain_qc(self) -> None:
+        """Once training is complete, what is still open is examined before the launch ends, within the plan's bound."""
+        if self._qc is None or not self._log.state.completed:
+            return
+
+        def stop() -> str | None:
+            self._heed_people()
+            return self._signals.come or self._paused
+
+        def tell(glance: QcGlance) -> None:
+            self._glance = glance
+            self._tell_glimpse(self._log.state)
+
+        self._say("training is complete; what is open of its QC is examined now")
+        self._qc.drain(stop, tell)
+
+    # --- people ---------------------------------------------------------------------------------------------
 
     def _has_let_go(self, state: brain.RunState) -> bool:
         """Whether this launch's last word is in the log, though the reply to it was lost."""
@@ -270,8 +358,9 @@ class _Launch:
         match action:
             case brain.StartTraining():
                 self._start_training()
-            case brain.RequestStop(why, cause):
-                self._append(StopRequested(launch=self._task.launch, why=why, cause=cause))
+            case brain.RequestStop(why, cause, reason):
+                stop = StopRequested(launch=self._task.launch, why=why, cause=cause, reason=reason)
+                self._append(*self._failed_gate(reason, why), stop)
             case brain.SendBeat():
                 self._append(Beat(launch=self._task.launch))
             case brain.DrawCurves(update):
@@ -315,10 +404,19 @@ class _Launch:
         training.thread = threading.Thread(target=work, name="raykit-fit", daemon=True)
         training.thread.start()
 
-    def _append(self, event: Record) -> None:
+    def _failed_gate(self, reason: EndReason, why: str) -> list[Record]:
+        """What keeps full runs from starting again before a repair is recorded, where a failed check ends this one."""
+        suite = None if self._qc is None else self._qc.suite
+        if reason != "failed" or suite is None:
+            return []
+        self._say(f"{why.partition(': ')[2]}; the plan says that this ends the run")
+        scope = "the roster, at one checkpoint"
+        return [GateResult(gate=QC_GATE, key=suite, passed=False, scope=scope, found=why, took_s=0.0)]
+
+    def _append(self, *events: Record) -> None:
         def decide(entries: Sequence[RunEntry]) -> list[Record]:
             brain.require_launch(self._log.state, self._task.launch)
-            return [event]
+            return list(events)
 
         self._log.append(decide, at=time.time())
 

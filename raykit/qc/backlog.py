@@ -243,7 +243,7 @@ def backlog(suite: str, standings: Sequence[Standing], others: Sequence[Standing
 
 
 def unheeded(found: Backlog, seen_at: float | None) -> tuple[Standing, ...]:
-    """Failed checkpoints that nobody has answered: not reviewed, and made after a person last went on in spite of one."""
+    """Failed checkpoints without an answer: nobody has reviewed them, or has gone on in spite of them since."""
     return tuple(
         each
         for each in found.standings

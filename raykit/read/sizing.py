@@ -234,8 +234,9 @@ class Around:
 def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> tuple[Around, ...]:
     """The work around the run that is paid for, as far as its time is known or can be bounded.
 
-    QC has a line even where its pool is not billed: no worker starts without a lease on one. A QC pool stays as long as the run may; a synthetic set takes what its plan caps it at. What was measured goes
-    before both. A set that is neither capped nor measured has no line: the review asks for one.
+    QC has a line even where its pool is not billed: no worker starts without a lease on one. A QC pool stays as long as
+    the run may; a synthetic set takes what its plan caps it at. What was measured goes before both. A set that is
+    neither capped nor measured has no line: the review asks for one.
     """
     told = known.told
     found: list[Around] = []
