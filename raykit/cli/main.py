@@ -119,6 +119,20 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "review": Entry("raykit.cli.qc:review", "Say what you saw in the receipts."),
         },
     ),
+    "candidates": Group(
+        "Weights that can be chosen, and what people decide of them.",
+        {
+            "register": Entry("raykit.cli.candidates:register", "Give a checkpoint a name."),
+            "list": Entry("raykit.cli.candidates:list_", "Every candidate, and which one is in production."),
+            "show": Entry("raykit.cli.candidates:show", "One candidate, whole."),
+            "dependents": Entry("raykit.cli.candidates:dependents", "What depends on it; what would fall."),
+            "recommend": Entry("raykit.cli.choosing:recommend", "Say why it should be chosen."),
+            "approve": Entry("raykit.cli.choosing:approve", "Choose it, for a use."),
+            "reject": Entry("raykit.cli.choosing:reject", "Decide against it; nothing is deleted."),
+            "preserve": Entry("raykit.cli.choosing:preserve", "Keep it for good, or no longer."),
+            "switch": Entry("raykit.cli.choosing:switch", "Put it into production in the place of another."),
+        },
+    ),
     "check": Entry("raykit.cli.reading:check", "Check what a store holds against its digests."),
     "doctor": Entry("raykit.cli.doctor:doctor", "Is this machine, and this store, fit to run on?"),
 }

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from raykit.candidates.evidence import decisive, gain
-from raykit.candidates.registry import Candidate, Registry
+from raykit.candidates.registry import USES, Candidate, Registry
 from raykit.candidates.rules import known, usable_for
 from raykit.errors import CorruptError, NotFoundError
 from raykit.read.bases import BaseFacts, Known, known_candidate
@@ -99,10 +99,10 @@ class CandidateRead:
     def _serving(self) -> str:
         if self.production:
             return "in production"
-        found = next(
-            (use for use in ("production", "export", "generation") if usable_for(self.candidate, use)), None
-        )
-        return "not approved for anything" if found is None else f"approved for {found}, not in production"
+        for use in reversed(USES):
+            if (found := usable_for(self.candidate, use)) is not None:
+                return f"approved for {use} by {'a script' if found.scripted else found.person}, not in production"
+        return "not approved for anything"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -1,0 +1,240 @@
+"""What the terminal says of candidates. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from raykit.budget.amounts import shown
+from raykit.cli import look, output
+from raykit.records import CandidateApproved, Dependent, Preserved, Registered, Switched
+
+if TYPE_CHECKING:
+    from raykit.candidates.registry import Act, Candidate, Registry
+    from raykit.read.candidates import CandidateRead, Examination
+    from raykit.records import Depends, Inventory, Surface
+
+HOUR_MS = 3_600_000
+UNKNOWN = "not known"
+
+
+def surfaces(found: Sequence[Surface]) -> str:
+    """`development.ratio selects, report_only.ratio reports`."""
+    told = [f"{each.name} {'selects' if each.may_select else 'reports'}" for each in found]
+    return ", ".join(told) or "none registered"
+
+
+def where(candidate: Candidate) -> str:
+    """`digits@40`, or where adopted weights are from."""
+    said = candidate.said
+    return f"{said.experiment}@{said.update}" if said.origin == "run" else said.source or "made elsewhere"
+
+
+def by(person: str, scripted: bool) -> str:
+    """Who has said it."""
+    return f"{person}, scripted" if scripted else person
+
+
+# --- all of them --------------------------------------------------------------------------------------------
+
+
+def listing(registry: Registry, examinations: Sequence[Examination], *, at: str) -> Iterator[str]:
+    """Every candidate, what people have decided of it, and which one is in production."""
+    rows = [
+        (
+            each.name,
+            each.said.role,
+            each.state,
+            each.approvals[-1][1].use if each.approvals else look.NONE,
+            _qc(found),
+            where(each),
+            output.short(each.manifest),
+            ", ".join(_notes(registry, each)),
+        )
+        for each, found in zip(registry.candidates.values(), examinations, strict=True)
+    ]
+    yield from output.fitting(
+        ("NAME", "ROLE", "STATE", "FOR", "QC", "WEIGHTS", "MANIFEST", ""),
+        rows,
+        drop=("MANIFEST", "WEIGHTS", "QC"),
+        columns=output.width(),
+    ).splitlines()
+    if registry.production is None:
+        yield "  nothing is in production"
+    yield f"  -> raykit candidates show {next(iter(registry.candidates))}{at}"
+
+
+def _qc(found: Examination) -> str:
+    if not found.possible:
+        return "not examined here"
+    if found.standing is None:
+        return "not on the cadence"
+    if found.standing.receipt is None:
+        return found.standing.status
+    if found.standing.red:
+        return "failed"
+    review = found.standing.review
+    return "unreviewed" if review is None else f"reviewed: {review.event.verdict}"
+
+
+def _notes(registry: Registry, candidate: Candidate) -> Iterator[str]:
+    if registry.production is not None and registry.production.name == candidate.name:
+        yield "in production"
+    if candidate.rejected is not None:
+        yield "rejected"
+    if candidate.preserved is not None:
+        yield "preserved"
+
+
+# --- one of them --------------------------------------------------------------------------------------------
+
+
+def lines(found: CandidateRead, *, at: str) -> Iterator[str]:
+    """One candidate, whole."""
+    candidate = found.candidate
+    yield f"{candidate.name}: {headline(found)}"
+    yield from output.facts(list(_facts(found))).splitlines()
+    yield ""
+    yield from output.facts(list(_stages(found))).splitlines()
+    if found.inventory.items or found.inventory.unread:
+        yield ""
+        yield from dependents(found.inventory, found.facts.unit)
+    yield ""
+    yield from output.table(("WHEN", "BY", "WHAT", ""), [_act(act) for act in candidate.acts]).splitlines()
+    yield f"  -> {following(found)}{at}"
+
+
+def headline(found: CandidateRead) -> str:
+    """What people have decided of it, each thing for itself."""
+    candidate = found.candidate
+    told: list[str] = [candidate.state]
+    if candidate.approvals:
+        told += [f"for {event.use} by {by(event.person, event.scripted)}" for _, event in candidate.approvals]
+    if candidate.rejected is not None:
+        told.append(f"rejected by {candidate.rejected[1].person}")
+    if found.production:
+        told.append("in production")
+    if candidate.preserved is not None:
+        told.append(f"preserved by {candidate.preserved[1].person}")
+    return ", ".join(told)
+
+
+def _facts(found: CandidateRead) -> Iterator[tuple[str, str]]:
+    said, facts = found.candidate.said, found.facts
+    yield "role", said.role
+    origin = (
+        f"{said.experiment}@{said.update}, {said.key}" if said.origin == "run" else said.source or UNKNOWN
+    )
+    yield "weights", origin
+    yield "manifest", f"sha256 {said.manifest}"
+    yield "decision", said.decision or UNKNOWN
+    updates = UNKNOWN if facts.updates is None else output.count(facts.updates)
+    rows = UNKNOWN if facts.rows is None else output.count(facts.rows)
+    data = "" if said.data is None else f", members {output.short(said.data)}"
+    yield "trained", f"{updates} updates on {rows} rows{data}"
+    yield "surfaces", surfaces(said.surfaces)
+    yield "size", UNKNOWN if facts.size_bytes is None else output.size(facts.size_bytes)
+    yield "invested", replacement(found)
+    kept = found.candidate.preserved
+    yield (
+        "kept",
+        f"for good, says {kept[1].person}: {kept[1].reason}"
+        if kept is not None
+        else "as a registered candidate",
+    )
+
+
+def replacement(found: CandidateRead) -> str:
+    """What it took, and what it would take to replace it."""
+    facts = found.facts
+    time_ = UNKNOWN if facts.accelerator_ms is None else f"{facts.accelerator_ms / HOUR_MS:,.4g}"
+    cost = UNKNOWN if facts.cost is None else shown(facts.cost, facts.unit)
+    said = f", as {facts.said_by} says" if facts.said_by is not None else ""
+    return f"{time_} accelerator-hours, to retrain {cost}{said} (replacement cost, not evidence of quality)"
+
+
+def _stages(found: CandidateRead) -> Iterator[tuple[str, str]]:
+    stages, apart = found.stages, found.apart
+    yield "preparation", stages.preparation
+    yield "optimization", stages.optimization
+    yield "verification", stages.verification
+    yield "comparison", stages.comparison
+    yield "serving", stages.serving
+    told = {
+        "valid file": apart.valid_file,
+        "completed job": apart.completed_job,
+        "lower loss": apart.lower_loss,
+        "useful model": apart.useful,
+    }
+    words = {True: "yes", False: "no", None: UNKNOWN}
+    yield "apart", ", ".join(f"{name} {words[is_so]}" for name, is_so in told.items())
+
+
+def _act(act: Act) -> tuple[str, str, str, str]:
+    event = act.event
+    match event:
+        case Registered():
+            what = f"as {event.role}" + (", correcting what was said before" if event.corrects else "")
+        case CandidateApproved():
+            what = f"for {event.use}: {event.reason}"
+        case Dependent():
+            what = f"{event.kind} {event.name}"
+        case Switched():
+            what = f"{event.from_ or 'nothing'} -> {event.to}: {event.reason}"
+        case Preserved():
+            what = f"{'for good' if event.keep else 'may go'}: {event.reason}"
+        case _:
+            what = event.reason
+    return look.moment(act.at), by(event.person, getattr(event, "scripted", False)), event.event, what
+
+
+def following(found: CandidateRead) -> str:
+    """The command that comes next."""
+    candidate, name = found.candidate, found.candidate.name
+    examination = found.examination
+    if examination.standing is not None and not examination.usable:
+        return f"raykit qc status {examination.experiment}"
+    if candidate.state == "observed":
+        surface = next((each.name for each in candidate.said.surfaces if each.may_select), "SPLIT.METRIC")
+        return f"raykit candidates recommend {name} --surface {surface} --reason ... --by NAME"
+    if candidate.state == "recommended":
+        return f"raykit candidates approve {name} --use generation --reason ... --by NAME"
+    if candidate.approved_for("production") is not None and not found.production:
+        return f"raykit candidates switch {name} --reason ... --by NAME"
+    return "raykit candidates list"
+
+
+# --- what depends on it -------------------------------------------------------------------------------------
+
+
+def dependents(inventory: Inventory, unit: str = "usd") -> Iterator[str]:
+    """What stays valid without a candidate and what falls, and what making it again comes to."""
+    from raykit.read.candidates import redo
+
+    if inventory.items:
+        rows = [_item(item) for item in inventory.items]
+        yield from output.table(("WORK", "NAME", "", "COST", "TIME", "WHY"), rows).splitlines()
+    else:
+        yield f"  nothing is known to depend on {inventory.candidate}"
+    if inventory.unread:
+        yield f"  may depend on it, too: {', '.join(inventory.unread)} (their plans cannot be read)"
+    again = redo(inventory)
+    if again.count:
+        unpriced = f", and {again.unpriced} of which nobody has said the cost" if again.unpriced else ""
+        untimed = f", and {again.untimed} of which nobody has said the time" if again.untimed else ""
+        yield (
+            f"  without it {again.count} of {len(inventory.items)} fall: to make again "
+            f"{shown(again.cost)}{unpriced}"
+        )
+        yield f"  delay {output.duration(again.time_ms / 1000)} one after the other{untimed}"
+
+
+def _item(item: Depends) -> tuple[str, ...]:
+    return (
+        item.kind,
+        item.name,
+        "falls" if item.falls else "stays",
+        UNKNOWN if item.cost is None else shown(item.cost),
+        UNKNOWN if item.time_ms is None else output.duration(item.time_ms / 1000),
+        item.why,
+    )
