@@ -1,8 +1,7 @@
 """A deterministic examination in plain Python, and workers on it: in this process, or in one of their own.
 
-    made = backlog(store, updates=40)                       # a trained run, its suite frozen, nothing asked
-    worker(made, "qc-1").turn()                             # examines update 0
-    python -m qchooks ROOT NAME [--sleep 0.05] ...          # a process that works until nothing is open
+`backlog(store)` is a run that has trained to its end and that nobody has examined; `worker(made)` examines it here, and
+`start(root, "qc-1")` in a process of its own, as `python -m qchooks` does.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ class Examine:
             peak_bytes=1000,
         )
 
-    def receipt(
-        self, request: Request, reference: Receipt | None, pictures: Mapping[str, bytes]
-    ) -> Receipt:
+    def receipt(self, request: Request, reference: Receipt | None, pictures: Mapping[str, bytes]) -> Receipt:
         digit = int(sha256((request.checkpoint + self.salt).encode())[:8], 16) / 16**8
         value = round(0.1 + 0.2 * digit, 9)
         spread = FieldSpread(median=0.1, low=-1.0, high=1.2, spread=2.2)
@@ -85,9 +82,7 @@ class Examine:
             units=Tally(requested=whole, scored=whole, failed=0, missing=0),
             strata=dict.fromkeys(STRATA, tally),
             metrics={
-                "ratio": Score(
-                    value=value, strata=dict.fromkeys(STRATA, value), no_skill=1.0, better="less"
-                )
+                "ratio": Score(value=value, strata=dict.fromkeys(STRATA, value), no_skill=1.0, better="less")
             },
             fields={
                 "latent": FieldScore(

@@ -3,6 +3,9 @@
 Everything is created once and never replaced. To claim attempt n is to create `claims/<request>/<n>.json`: whoever
 loses that race looks for other work. To publish is to create `receipts/<request>.json`: equal bytes are success, other
 bytes are a conflict, which is kept whole beside the receipt that was there first.
+
+A suite, a roster and a picture are what the digest in their key says. A receipt is what an attempt says that it took to
+make: `took` holds its digest, and is written just before. What is said of attempts is sealed as a log's entries are.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from raykit.records import (
 )
 from raykit.store import layout
 from raykit.store.base import ObjectStore, Put
+from raykit.store.log import seal, unseal
 
 Published = Literal["written", "already", "conflict"]
 """What came of a receipt: it decided; its very bytes were there; other bytes were there first."""
@@ -141,7 +145,7 @@ class Examinations:
             request=request, n=n, worker=worker, place=place, at=at, deadline_s=deadline_s, lease=lease
         )
         try:
-            self._store.put_new(layout.qc_attempt(self.experiment, "claims", request, n), claim.to_bytes())
+            self._store.put_new(layout.qc_attempt(self.experiment, "claims", request, n), sealed(claim))
         except ConflictError:
             return None
         return claim
@@ -155,7 +159,7 @@ class Examinations:
         """
         key = layout.qc_attempt(self.experiment, "failures", failure.request, failure.n)
         try:
-            self._store.put_new(key, failure.to_bytes())
+            self._store.put_new(key, sealed(failure))
         except ConflictError:
             return False
         return True
@@ -276,9 +280,9 @@ class Examinations:
         kept = self._attempts.get(key)
         if isinstance(kept, record):
             return kept
-        read = self._read(key, record)
-        if (read.request, read.n) != (request, n):
-            raise CorruptError(f"{key} is of another attempt", field=key, rule="I3")
+        read = read_attempt(
+            self._store.get(key, max_bytes=MAX_RECORD_BYTES), record, key, request=request, n=n
+        )
         self._attempts[key] = read
         return read
 
@@ -301,12 +305,29 @@ class Examinations:
             raise CorruptError(f"{artifact.name} is not the picture that the receipt names", rule="I1")
         self._store.put_new(self.artifact_key(receipt, artifact), data)
 
-    def _say_once(self, key: str, record: Versioned) -> None:
+    def _say_once(self, key: str, record: Took | Conflict) -> None:
         """Write what lies beside a decision; what was said of this attempt before stays."""
         try:
-            self._store.put_new(key, record.to_bytes())
+            self._store.put_new(key, sealed(record))
         except ConflictError:
             pass
+
+
+def sealed(record: Claim | Failure | Took | Conflict) -> bytes:
+    """The bytes of the file of what is said of an attempt."""
+    return seal(record.to_bytes())
+
+
+def read_attempt(data: bytes, record: type[Attempt], what: str, *, request: str, n: int) -> Attempt:
+    """What is said of attempt `n` at a request, from the bytes of its file.
+
+    Raises:
+        CorruptError: they have changed, or are of another attempt.
+    """
+    read = record.from_bytes(unseal(data, what), what)
+    if (read.request, read.n) != (request, n):
+        raise CorruptError(f"{what} is of another attempt", field=what, rule="I3")
+    return read
 
 
 def unbound(receipt: Receipt, request: Request, suite: Suite, reference: str | None) -> tuple[str, ...]:

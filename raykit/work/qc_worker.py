@@ -14,15 +14,15 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from raykit import defects
 from raykit.errors import GateError, StoreUnavailableError, Unknown, UnknownOutcomeError
 from raykit.pauses import Acts, in_force, scopes_of
-from raykit.qc.backlog import Said, Standing, Wanted, stand
-from raykit.read.qc import wanted_of
+from raykit.qc.backlog import Said, Standing, Wanted, all_of, required, stand
+from raykit.read.qc import commits_of
 from raykit.records import Claim, Failure, FailureKind, Receipt, Request, Suite, Took
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
@@ -168,9 +168,12 @@ class Worker:
         self._log.refresh()
         said = self._examinations.said(known=self._receipts)
         standings = []
-        for wanted in wanted_of(self._log.entries, self._log.state, self._suite.every):
+        for wanted, on_cadence in self._checkpoints():
             request = self._request(wanted)
-            there = said.get(request.id, Said())
+            there = said.get(request.id)
+            if there is None and not on_cadence:
+                continue  # it is required once a person has asked for it
+            there = there or Said()
             if there.receipt is None:
                 standings.append(self._stand(wanted, request, there))
             elif self._disputed(request, there, there.receipt):
@@ -181,6 +184,13 @@ class Worker:
         self._queue, self._waits = self._choose(standings)
         defect = next((each for each in standings if each.next == "pause"), None)
         return None if defect is None else self._stop_for_defect(defect)
+
+    def _checkpoints(self) -> Iterator[tuple[Wanted, bool]]:
+        """All that count, oldest first, and whether the cadence asks for them."""
+        commits, complete = commits_of(self._log.entries, self._log.state), self._log.state.completed
+        wanted = {each.update for each in required(commits, every=self._suite.every, complete=complete)}
+        for each in all_of(commits):
+            yield each, each.update in wanted
 
     def _choose(self, standings: Sequence[Standing]) -> tuple[deque[Standing], str | None]:
         """Of all that is open: what may be taken, and why that is not all of it."""

@@ -204,6 +204,15 @@ def test_a_checkpoint_that_comes_meanwhile_is_examined(made: Made) -> None:
     assert [turn.update for turn in work(at)] == [50, None]
 
 
+def test_what_a_person_asks_for_off_the_cadence_is_examined_in_its_place(made: Made) -> None:
+    # covers QC-27
+    sparse = replace(made, suite=made.suite.model_copy(update={"every": 20}))
+    Examinations(made.store, made.experiment).ask(request(sparse, 30))
+    examine = Examine(sparse.suite)
+    work(worker(sparse, examine=examine))
+    assert examine.seen == [0, 20, 30, 40]
+
+
 # --- the same question costs nothing ----------------------------------------------------------------------------
 
 
