@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raykit.read import Root, open
-    from raykit.train.recipe import Field, LossTerm, Recipe
+    from raykit.train.recipe import Classes, Field, Image, LossTerm, Recipe, Text
 
-__all__ = ["Field", "LossTerm", "Recipe", "Root", "__version__", "open"]
+__all__ = ["Classes", "Field", "Image", "LossTerm", "Recipe", "Root", "Text", "__version__", "open"]
 
 _HOMES = {
+    "Classes": "raykit.train.recipe",
     "Field": "raykit.train.recipe",
+    "Image": "raykit.train.recipe",
     "LossTerm": "raykit.train.recipe",
     "Recipe": "raykit.train.recipe",
     "Root": "raykit.read",
+    "Text": "raykit.train.recipe",
     "open": "raykit.read",
 }
 

@@ -1,12 +1,13 @@
 """A small convolutional VAE on the 1,797 digits that scikit-learn ships: 8x8 pixels, one grey channel."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from raykit import Field, LossTerm
+from raykit import Field, Image, LossTerm
 
 
 class Digits:
@@ -39,10 +40,10 @@ class Vae(nn.Module):
             nn.ConvTranspose2d(width, 1, 4, stride=2, padding=1),
         )  # fmt: skip
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, images: Tensor, given: Mapping[str, Tensor] = {}) -> tuple[Tensor, Tensor, Tensor]:
         """The images drawn again from latents, and the mean and scale that those were sampled with."""
         mean, log_scale = self.encoder(images).chunk(2, dim=1)
-        scale = log_scale.exp()
+        mean, scale = given.get("code", mean), given.get("latent", log_scale.exp())
         return self.decoder(mean + scale * torch.randn_like(scale)), mean, scale
 
 
@@ -76,7 +77,12 @@ class DigitsVae:
         return Digits()
 
     def losses(self, model: nn.Module, images: Tensor) -> dict[str, LossTerm]:
-        drawn, mean, scale = model(images)
+        return self.losses_given(model, images, {})
+
+    def losses_given(
+        self, model: nn.Module, images: Tensor, fields: Mapping[str, Tensor]
+    ) -> dict[str, LossTerm]:
+        drawn, mean, scale = model(images, fields)
         kl = (mean**2 + scale**2 - 1) / 2 - scale.log()
         return {
             "recon": LossTerm(value=(drawn - images).square().mean(), target=images),
@@ -90,9 +96,13 @@ class DigitsVae:
 
     def fields(self, model: nn.Module, images: Tensor) -> dict[str, Field]:
         """Latents that say nothing have the same scale for every image: the spread of its logarithm is 0."""
-        _, _, scale = model(images)
-        return {"latent": Field(value=scale, space="log")}
+        _, mean, scale = model(images)
+        return {"latent": Field(value=scale, space="log"), "code": Field(value=mean)}
 
     def evaluate(self, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
         drawn, _, _ = model(images)
         return {"mse": (drawn - images).square().mean(dim=(1, 2, 3))}
+
+    def panels(self, model: nn.Module, images: Tensor) -> dict[str, Image]:
+        drawn, _, _ = model(images)
+        return {"input": Image(value=images[0, 0], low=-1), "drawn": Image(value=drawn[0, 0], low=-1)}

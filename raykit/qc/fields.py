@@ -81,20 +81,20 @@ def field_score(
     for stratum, each in own:
         by_stratum[stratum].append(each)
     spreads = _dimension_spreads(values, rule)
-    sizes = {len(each) for each in values}
+    sizes = sorted({len(each) for each in values})
     at_low, at_high, outside = _ends(values, rule)
     return FieldScore(
         space=rule.space,
         pooled=_spread(values, rule),
         strata={name: _spread(each, rule) for name, each in by_stratum.items()},
         reference_spread=None if reference is None else reference.pooled.spread,
-        between=float(np.var([each.mean() for each in values])) if values and min(sizes) else None,
-        within=float(np.mean([each.var() for each in values])) if values and min(sizes) else None,
+        between=float(np.var([each.mean() for each in values])) if values else None,
+        within=float(np.mean([each.var() for each in values])) if values else None,
         at_low=at_low,
         at_high=at_high,
         outside=outside,
         finite=finite,
-        dimensions=sizes.pop() if len(sizes) == 1 else 0,
+        dimensions=sizes[0] if len(sizes) == 1 else 0,
         dimension_spreads=spreads,
         dead=_dead(spreads, reference, rule),
         rise_permuted=rises.permuted,

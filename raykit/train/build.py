@@ -34,8 +34,13 @@ class Built:
 
 def set_up_process(plan: Plan, device: torch.device) -> None:
     """Threads and determinism of this process: both change bits, so the plan fixes them."""
-    torch.set_num_threads(plan.run.threads)
-    if plan.run.deterministic:
+    fix_bits(device, threads=plan.run.threads, deterministic=plan.run.deterministic)
+
+
+def fix_bits(device: torch.device, *, threads: int, deterministic: bool) -> None:
+    """Threads, determinism and device of this process."""
+    torch.set_num_threads(threads)
+    if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -52,17 +57,12 @@ def build(plan: Plan, recipe: Recipe, params: Any, gang: Gang) -> Built:
         GateError: the recipe gives something that is not a module or an optimizer.
     """
     run = plan.run
-    rng.seed(randomness.init(run.seed))
-    model = recipe.model(params)
-    if not isinstance(model, nn.Module):
-        raise GateError("the recipe's model() did not return a torch module", field="recipe")
-    model = model.to(device=gang.device, dtype=DTYPE[run.dtype.params])
+    model = make_model(recipe, params, seed=run.seed, device=gang.device, dtype=run.dtype.params)
     optimizer = recipe.optimizer(model, params)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise GateError("the recipe's optimizer() did not return a torch optimizer", field="recipe")
     make_scheduler = getattr(recipe, "scheduler", None)
-    autocast = None if run.dtype.autocast == "none" else run.dtype.autocast
-    scaler = torch.amp.GradScaler(gang.device.type) if autocast == "float16" else None
+    scaler = torch.amp.GradScaler(gang.device.type) if run.dtype.autocast == "float16" else None
     live = Live(
         model=model,
         optimizer=optimizer,
@@ -75,11 +75,25 @@ def build(plan: Plan, recipe: Recipe, params: Any, gang: Gang) -> Built:
         wrapped = DistributedDataParallel(
             model, device_ids=[gang.device] if gang.device.type == "cuda" else None
         )
-    return Built(live=live, wrapped=wrapped, autocast=_autocast(gang.device, autocast))
+    return Built(live=live, wrapped=wrapped, autocast=autocast_of(gang.device, run.dtype.autocast))
 
 
-def _autocast(device: torch.device, dtype: str | None) -> Callable[[], AbstractContextManager[Any]]:
-    if dtype is None:
+def make_model(recipe: Recipe, params: Any, *, seed: int, device: torch.device, dtype: str) -> nn.Module:
+    """The recipe's model, made from the plan's seed.
+
+    Raises:
+        GateError: the recipe gives something that is not a module.
+    """
+    rng.seed(randomness.init(seed))
+    model = recipe.model(params)
+    if not isinstance(model, nn.Module):
+        raise GateError("the recipe's model() did not return a torch module", field="recipe")
+    return model.to(device=device, dtype=DTYPE[dtype])
+
+
+def autocast_of(device: torch.device, dtype: str) -> Callable[[], AbstractContextManager[Any]]:
+    """What runs arithmetic in `dtype`; with `none`, in that of the parameters."""
+    if dtype == "none":
         return nullcontext
     return lambda: torch.autocast(device.type, dtype=DTYPE[dtype])
 

@@ -82,7 +82,15 @@ def open_dataset(recipe: Recipe, params: Any, plan: Plan) -> Any:
     Raises:
         PlanError: it is not a map-style dataset, or it is empty.
     """
-    source = None if plan.data is None else plan.data.sources()
+    return dataset_of(recipe, params, None if plan.data is None else plan.data.sources())
+
+
+def dataset_of(recipe: Recipe, params: Any, source: Mapping[str, tuple[str, ...]] | None) -> Any:
+    """The recipe's dataset from the sources of each role; None where the plan has no `[data]`.
+
+    Raises:
+        PlanError: it is not a map-style dataset.
+    """
     dataset = recipe.dataset(source, params)
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise PlanError(
@@ -101,21 +109,26 @@ def describe_dataset(dataset: Any) -> Source:
     Raises:
         PlanError: duplicate ids, an empty dataset, or items without a stable content.
     """
-    own = getattr(dataset, "content", None)
-
-    def content(index: int) -> str:
-        if own is not None:
-            return content_digest(own(index))
-        rng.seed(randomness.key("content", index))
-        return content_digest(dataset[index])
-
     return describe(
         len(dataset),
         getattr(dataset, "ids", None),
         getattr(dataset, "groups", None),
         getattr(dataset, "strata", None),
-        content,
+        lambda index: content_of(dataset, index),
     )
+
+
+def content_of(dataset: Any, index: int) -> str:
+    """The digest of one item's content, as `describe_dataset` has it.
+
+    Raises:
+        PlanError: the item has no stable content.
+    """
+    own = getattr(dataset, "content", None)
+    if own is not None:
+        return content_digest(own(index))
+    rng.seed(randomness.key("content", index))
+    return content_digest(dataset[index])
 
 
 def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:

@@ -94,7 +94,7 @@ def prepare(
     """
     recipe = load_recipe(plan.recipe, folder)
     params: Any = check_params(recipe, plan.run.params)
-    check_fields(recipe, plan.qc.fields if plan.qc is not None else ())
+    check_fields(recipe, plan.qc.fields if plan.qc is not None else {})
     with asking("recipe.dataset"):
         source = describe_dataset(open_dataset(recipe, params, plan))
     if plan.splits is None:

@@ -1,8 +1,9 @@
 """The user's side: what a recipe is, and how one is found.
 
-A recipe is a plain class. Required: `model`, `optimizer`, `dataset`, `losses`. Optional: `scheduler`,
-`collate`, `fields`, `evaluate`, `panels`, `generate`, and `state_dict` with `load_state_dict` for state of its
-own. `Params`, a dataclass, gives the plan's `params` their names, types and defaults.
+A recipe is a plain class. Required: `model`, `optimizer`, `dataset`, `losses`. Optional: `scheduler`, `collate`, and
+`state_dict` with `load_state_dict` for state of its own; for what is examined, `fields`, `evaluate`, `embed`,
+`classify`, `text`, `losses_given` and `panels`. `Params`, a dataclass, gives the plan's `params` their names, types and
+defaults.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
-from raykit.errors import PlanError, RaykitError
+from raykit.errors import GateError, PlanError, RaykitError
+from raykit.plan.tables import FieldBounds
 
 REQUIRED = ("model", "optimizer", "dataset", "losses")
 
@@ -115,6 +117,121 @@ class Field:
 
     value: torch.Tensor
     space: Literal["linear", "log"] = "linear"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """One picture at its true aspect and full extent: [height, width] grey, or [height, width, 3].
+
+    A leading axis of 1, for the one example of the batch, is let through. `low` is drawn black and `high` white.
+
+    Raises:
+        GateError: it has another shape, or no range.
+    """
+
+    value: torch.Tensor
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        value: Any = self.value
+        _require(isinstance(value, torch.Tensor), "panels", "a picture that is no tensor", "a tensor")
+        shape = self.pixels().shape
+        fits = len(shape) == 2 or (len(shape) == 3 and shape[2] == 3)
+        _require(
+            fits and 0 not in shape,
+            "panels",
+            f"a picture of shape {list(value.shape)}",
+            "[height, width], or [height, width, 3] with the colours last, of one example",
+        )
+        _require(
+            math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high,
+            "panels",
+            f"a picture from {self.low} to {self.high}",
+            "low below high, both finite",
+        )
+
+    def pixels(self) -> torch.Tensor:
+        """The picture without the axis of its batch."""
+        value = self.value
+        batched = value.dim() > 2 and value.shape[0] == 1 and (value.dim() == 4 or value.shape[2] != 3)
+        return value[0] if batched else value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Classes:
+    """The probability of each class, [examples, classes], and the class that each example has, [examples].
+
+    Raises:
+        GateError: they have other shapes, are no probabilities, or a label is no class.
+    """
+
+    probabilities: torch.Tensor
+    label: torch.Tensor
+
+    def __post_init__(self) -> None:
+        given: Any = (self.probabilities, self.label)
+        _require(
+            all(isinstance(each, torch.Tensor) for each in given)
+            and given[0].dim() == 2
+            and given[0].shape[1] >= 2
+            and given[1].shape == given[0].shape[:1],
+            "classify",
+            "probabilities and labels in another shape",
+            "probabilities [examples, classes] and label [examples], as tensors",
+        )
+        label = self.label
+        whole = not (label.is_floating_point() or label.is_complex() or label.dtype == torch.bool)
+        _require(
+            whole and bool(((label >= 0) & (label < self.probabilities.shape[1])).all()),
+            "classify",
+            "a label that is no class",
+            f"whole numbers from 0 to {self.probabilities.shape[1] - 1}",
+        )
+        found = self.probabilities.detach().double()
+        wrong = ((found < -ROUNDING) | ((found.sum(dim=1) - 1).abs() > ROUNDING)[:, None]) & found.isfinite()
+        _require(
+            not bool(wrong.any()),
+            "classify",
+            "numbers that are no probabilities",
+            "at least 0, and 1 in sum over the classes: a softmax of the logits",
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """The negative log-likelihood in nats of each example's whole text, [examples], and the bytes of that text.
+
+    Raises:
+        GateError: they have other shapes or types.
+    """
+
+    nats: torch.Tensor
+    content: Sequence[bytes]
+
+    def __post_init__(self) -> None:
+        nats: Any = self.nats
+        _require(
+            isinstance(nats, torch.Tensor) and nats.dim() == 1 and len(nats) == len(self.content),
+            "text",
+            "nats in another shape",
+            "a tensor with one number per example, and as many texts",
+        )
+        _require(
+            all(isinstance(each, bytes) for each in self.content),
+            "text",
+            "content that is no bytes",
+            "the text of each example, encoded",
+        )
+
+
+ROUNDING = 1e-3
+"""How far the sum of probabilities may lie from 1: those of half precision do."""
+
+
+def _require(holds: bool, method: str, what: str, rule: str) -> None:
+    if not holds:
+        raise GateError(f"the recipe's {method}() gives {what}", field=f"recipe.{method}", rule=rule)
 
 
 @runtime_checkable
@@ -291,12 +408,20 @@ def asking(
         ) from error
 
 
-def check_fields(recipe: Recipe, declared: Collection[str]) -> None:
+def check_fields(recipe: Recipe, declared: Mapping[str, FieldBounds]) -> None:
     """Refuse fields that the plan watches and the recipe has no way to give.
 
     Raises:
-        PlanError: the plan declares fields and the recipe has no `fields`.
+        PlanError: the plan declares fields and the recipe has no `fields`, or says how much one is used and the recipe
+            has no `losses_given`.
     """
+    used = [name for name, bounds in declared.items() if bounds.used is not None]
+    if used and not callable(getattr(recipe, "losses_given", None)):
+        raise PlanError(
+            f"the plan says how much the field {used[0]} has to be used, and the recipe has no losses_given()",
+            field=f"qc.fields.{used[0]}.used",
+            remedy="give the recipe a losses_given(model, batch, fields), or take `used` out of the plan",
+        )
     if declared and not callable(getattr(recipe, "fields", None)):
         name = next(iter(declared))
         raise PlanError(

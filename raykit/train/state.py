@@ -171,15 +171,24 @@ def restore(live: Live, files: Mapping[str, bytes | bytearray], *, rank: int) ->
     Raises:
         CorruptError: a file does not parse, or a tensor has another name, shape or dtype than the model's.
     """
-    _, tensors = read_tensors(files["model.safetensors"], "model.safetensors")
-    _same_tensors(live.model.state_dict(), tensors)
-    live.model.load_state_dict(tensors)
+    restore_model(live.model, files["model.safetensors"])
     structure, tensors = read_tensors(files["optimizer.safetensors"], "optimizer.safetensors")
     restore_optimizer(live.optimizer, join(structure, tensors))
     _restore_counters(live, files)
     if rng_file(rank) in files:
         structure, tensors = read_tensors(files[rng_file(rank)], rng_file(rank))
         rng.restore(join(structure, tensors))
+
+
+def restore_model(model: nn.Module, data: bytes | bytearray) -> None:
+    """Put the verified bytes of `model.safetensors` into a model.
+
+    Raises:
+        CorruptError: they do not parse, or a tensor has another name, shape or dtype than the model's.
+    """
+    _, tensors = read_tensors(data, "model.safetensors")
+    _same_tensors(model.state_dict(), tensors)
+    model.load_state_dict(tensors)
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
@@ -210,14 +219,23 @@ def _same_tensors(expected: Mapping[str, Any], found: Mapping[str, torch.Tensor]
                 raise CorruptError(f"tensor {name} has {what} {was} in the checkpoint and {now} in the model")
 
 
-def _restore_counters(live: Live, files: Mapping[str, bytes | bytearray]) -> None:
+def read_state(files: Mapping[str, bytes | bytearray]) -> Any:
+    """The tree of `state.json`, with the tensors of `state.safetensors` in it where there are any.
+
+    Raises:
+        CorruptError: a file does not parse, or is of another format.
+    """
     document = parse_json(bytes(files[STATE]), STATE)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CorruptError(f"{STATE} is of a format this version does not know")
     tensors: dict[str, torch.Tensor] = {}
     if "state.safetensors" in files:
         _, tensors = read_tensors(files["state.safetensors"], "state.safetensors")
-    tree = join(document["tree"], tensors)
+    return join(document["tree"], tensors)
+
+
+def _restore_counters(live: Live, files: Mapping[str, bytes | bytearray]) -> None:
+    tree = read_state(files)
     for name, target in (("scheduler", live.scheduler), ("scaler", live.scaler)):
         if (tree[name] is None) != (target is None):
             raise CorruptError(f"{STATE}: the checkpoint and the recipe do not both have a {name}")

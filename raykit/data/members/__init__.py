@@ -7,7 +7,7 @@ stored       write() and load(): data/<digest>/{manifest.json, <role>.parquet}
 """
 
 from raykit.data.members.membership import Difference, Membership, Overlap, RoleRecord, SplitManifest, compare
-from raykit.data.members.source import Source, describe, families
+from raykit.data.members.source import Source, describe, families, names_of
 from raykit.data.members.split import ROLES, Grouping, Policy, Role, check_role, divide, policy, split
 from raykit.data.members.stored import SplitFiles, load, split_files, write
 
@@ -29,6 +29,7 @@ __all__ = [
     "divide",
     "families",
     "load",
+    "names_of",
     "policy",
     "split",
     "split_files",

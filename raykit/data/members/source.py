@@ -57,10 +57,7 @@ def describe(
         PlanError: no rows, a column of another length, an id that is there twice, or a value that names
             nothing.
     """
-    if rows < 1:
-        raise PlanError("the dataset is empty", field="dataset", value=rows, rule="at least one row")
-    names = [str(index) for index in range(rows)] if ids is None else _texts("ids", ids, rows)
-    _refuse_duplicates(names)
+    names = names_of(rows, ids)
     columns = [
         np.arange(rows, dtype=np.int64),
         names,
@@ -69,6 +66,19 @@ def describe(
         [_digest(content(index), index) for index in range(rows)],
     ]
     return Source(pa.table(columns, schema=COLUMNS))
+
+
+def names_of(rows: int, ids: Iterable[object] | None) -> list[str]:
+    """The id of each of `rows` items.
+
+    Raises:
+        PlanError: no rows, ids of another number, one that is there twice, or a value that names nothing.
+    """
+    if rows < 1:
+        raise PlanError("the dataset is empty", field="dataset", value=rows, rule="at least one row")
+    names = [str(index) for index in range(rows)] if ids is None else _texts("ids", ids, rows)
+    _refuse_duplicates(names)
+    return names
 
 
 def families(links: Iterable[Sequence[str]]) -> list[str]:

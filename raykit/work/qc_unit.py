@@ -1,0 +1,463 @@
+"""Examines one checkpoint: its weights, the roster's units one by one, and a receipt.
+
+A unit is run alone, as a batch of one, and everything that is random about it is keyed by the suite's revision and
+the unit's id. Its numbers therefore depend on the weights and on the unit, not on its neighbours, on the order of the
+data, or on what this process has examined before.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch.utils.data import default_collate
+
+from raykit import history
+from raykit.data import randomness
+from raykit.data.members import names_of
+from raykit.errors import CorruptError, GateError, NotFoundError, PlanError
+from raykit.ids import sha256
+from raykit.qc.fields import (
+    Rises,
+    all_finite,
+    field_score,
+    finite_share,
+    median_field,
+    partners,
+)
+from raykit.qc.scores import Numbers, Outcome, Term, pooled_ratio, scores, tallies, tally
+from raykit.qc.verdict import Found, judge
+from raykit.records import Artifact, FieldScore, Manifest, Receipt, Request, Roster, RosterUnit, Suite
+from raykit.store.base import ObjectStore
+from raykit.store.commit import MAX_MANIFEST_BYTES, read_verified
+from raykit.train import facts, frozen, rng
+from raykit.train.build import autocast_of, evaluating, fix_bits, make_model
+from raykit.train.gang import Gang
+from raykit.train.inputs import content_of, dataset_of
+from raykit.train.loader import to_device
+from raykit.train.recipe import check_params, load_recipe
+from raykit.train.state import STATE, read_state, restore_model
+from raykit.work.answers import (
+    Subject,
+    fields_of,
+    numbers_of,
+    pictures_of,
+    require_same,
+    terms_of,
+    to_array,
+)
+from raykit.work.examined import Examined
+from raykit.work.failing import kind_of
+from raykit.work.panels import Picture, sheet
+
+PANELS = "panels.png"
+MAX_FAILED = 100
+"""How many units that failed or are missing a receipt names."""
+MAX_NAMED = 8
+"""How many units a refusal names."""
+
+OF_THE_MACHINE = frozenset(
+    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE, errno.ENOTCONN}
+)
+"""What goes wrong under a dataset without any fault of the example that was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A unit of the roster, and where it is in the data."""
+
+    unit: RosterUnit
+    index: int | None
+    """None if it is not there any more."""
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a model made of one unit. Its fields are there even if the unit was not finite."""
+
+    place: _Place
+    outcome: Outcome
+    fields: Mapping[str, torch.Tensor]
+
+
+class Bench:
+    """Everything that examining the checkpoints of one suite shares: code, recipe, data, and the roster's places."""
+
+    def __init__(
+        self, store: ObjectStore, experiment: str, suite: Suite, roster: Roster, folder: Path
+    ) -> None:
+        """`folder` is private and empty: the frozen code is unpacked there.
+
+        Raises:
+            CorruptError: stored bytes do not match their digests.
+            GateError: the roster is not the suite's, or units of it have another content than they had
+                (`dataset.content`).
+            PlanError: the recipe, its params or its data cannot be opened.
+            StoreUnavailableError: the store did not answer.
+        """
+        _require_bound("roster", roster.digest, suite.roster)
+        self._store = store
+        self._suite = suite
+        self._suite_digest = suite.digest
+        self._roster = roster
+        self._device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        fix_bits(self._device, threads=suite.threads, deterministic=suite.deterministic)
+        frozen.unpack(frozen.read_code(store, experiment, suite.code), folder)
+        self._recipe: Any = load_recipe(suite.recipe, folder)
+        self._params = check_params(self._recipe, suite.params)
+        self._dataset = dataset_of(self._recipe, self._params, suite.source)
+        self._collate = getattr(self._recipe, "collate", None) or default_collate
+        self._draws = not getattr(self._dataset, "deterministic", False)
+        self._places = _places(roster, self._dataset)
+
+    def __call__(self, request: Request, key: str, reference: Receipt | None) -> Examined:
+        """Examine one checkpoint; `key` is that of its manifest, `reference` the receipt at update 0.
+
+        Raises:
+            CorruptError: stored bytes do not match their digests.
+            StoreUnavailableError: the store did not answer.
+            GateError: the recipe gives something of another shape, the request is of another suite, or the receipt at
+                update 0 is not there.
+        """
+        _require_bound("suite", self._suite_digest, request.suite)
+        _require_reference(request, reference)
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        # NumPy's linear algebra gives other bits on other numbers of threads.
+        with threadpool_limits(limits=self._suite.threads, user_api="blas"):
+            subject = self._subject(request, key)
+            with evaluating(subject.model):
+                seen = self._see_all(subject)
+                rises = self._rises(subject, [each for each in seen if each.outcome.end == "scored"])
+                pictures = self._pictures(subject, seen)
+            receipt = self._receipt(request, reference, seen, rises, pictures)
+        return Examined(receipt=receipt, pictures=pictures, peak_bytes=_peak_bytes(self._device))
+
+    # --- the model ------------------------------------------------------------------------------------------
+
+    def _subject(self, request: Request, key: str) -> Subject:
+        """The model of a checkpoint with its weights, and a recipe of its own with its state."""
+        manifest = _manifest(self._store, request, key)
+        folder = key.rpartition("/")[0]
+        files = {
+            file.name: read_verified(self._store, f"{folder}/{file.name}", file)
+            for file in manifest.files
+            if file.holds == "model" or file.name in (STATE, "state.safetensors")
+        }
+        if "model.safetensors" not in files:
+            raise CorruptError(f"{key} has no model.safetensors", rule="I1")
+        suite = self._suite
+        recipe = copy.copy(self._recipe)  # what it keeps of this model is gone with the next one
+        model = make_model(recipe, self._params, seed=suite.seed, device=self._device, dtype=suite.dtype)
+        restore_model(model, files.pop("model.safetensors"))
+        if hasattr(recipe, "load_state_dict"):
+            recipe.load_state_dict(read_state(files)["recipe"])
+        return Subject(recipe=recipe, model=model, autocast=autocast_of(self._device, suite.autocast))
+
+    # --- the units ------------------------------------------------------------------------------------------
+
+    def _key(self, unit: RosterUnit) -> int:
+        return randomness.key("qc", self._suite.revision, unit.id)
+
+    def _batch(self, place: _Place) -> Any:
+        """One unit as a batch, on the device: the same one whenever it is asked for."""
+        if self._draws:
+            rng.seed(randomness.key("qc-item", self._suite.revision, place.unit.id))
+        return to_device(self._collate([self._dataset[place.index]]), self._device)
+
+    def _see_all(self, subject: Subject) -> list[_Seen]:
+        seen: list[_Seen] = []
+        first: Numbers | None = None
+        for place in self._places:
+            found = self._see(subject, place)
+            numbers = found.outcome.numbers
+            if numbers is not None:
+                first = first or numbers
+                require_same(first, numbers)
+            seen.append(found)
+        return seen
+
+    def _see(self, subject: Subject, place: _Place) -> _Seen:
+        if place.index is None:
+            return _Seen(place=place, outcome=Outcome(unit=place.unit, end="missing"), fields={})
+        raised = _Seen(place=place, outcome=Outcome(unit=place.unit, end="raised"), fields={})
+        if not place.readable:
+            return raised
+        try:
+            batch = self._batch(place)
+        except Exception as error:  # whatever a dataset raises about one example is that example's failure
+            if not _is_of_the_example(error):
+                raise
+            return raised
+        key, declared = self._key(place.unit), self._suite.fields
+        numbers = numbers_of(subject, batch, key)
+        fields = fields_of(subject, batch, key, declared)
+        arrays = {name: to_array(value) for name, value in fields.items()}
+        finite = numbers.finite() and all_finite(arrays, declared)
+        outcome = Outcome(
+            unit=place.unit, end="scored" if finite else "nonfinite", numbers=numbers if finite else None
+        )
+        return _Seen(place=place, outcome=outcome, fields=fields)
+
+    # --- is a field used? -----------------------------------------------------------------------------------
+
+    def _rises(self, subject: Subject, scored: Sequence[_Seen]) -> dict[str, Rises]:
+        """By field: how much the ratio rises when it is another unit's, or the roster's median."""
+        if not subject.has("losses_given") or not scored:
+            return {}
+        fields = {name: _Forced.of(name, scored, self._suite) for name in self._suite.fields}
+        for seen in scored:
+            batch, key = self._batch(seen.place), self._key(seen.place.unit)
+            for name, forced in fields.items():
+                for how, value in forced.values_for(seen):
+                    given = subject.ask("losses_given", key, batch, {name: value.to(self._device)})
+                    forced.add(how, seen, terms_of(given, "losses_given"))
+        return {name: forced.rises() for name, forced in fields.items()}
+
+    # --- what comes of it -----------------------------------------------------------------------------------
+
+    def _pictures(self, subject: Subject, seen: Sequence[_Seen]) -> dict[str, bytes]:
+        if not subject.has("panels"):
+            return {}
+        by_id = {each.place.unit.id: each for each in seen}
+        shown = [by_id[id] for id in self._roster.shown]
+        rows: list[Mapping[str, Picture] | None] = [
+            None
+            if each.outcome.end in ("raised", "missing")
+            else pictures_of(subject, self._batch(each.place), self._key(each.place.unit))
+            for each in shown
+        ]
+        names = next((list(row) for row in rows if row), [])
+        if any(row is not None and list(row) != names for row in rows):
+            raise GateError(
+                "the recipe's panels() gives other pictures for other examples",
+                field="recipe.panels",
+                rule="the same names for every example",
+            )
+        if not names:
+            return {}
+        return {PANELS: sheet([[None if row is None else row[name] for name in names] for row in rows])}
+
+    def _receipt(
+        self,
+        request: Request,
+        reference: Receipt | None,
+        seen: Sequence[_Seen],
+        rises: Mapping[str, Rises],
+        pictures: Mapping[str, bytes],
+    ) -> Receipt:
+        suite, names = self._suite, list(self._roster.quotas)
+        outcomes = [each.outcome for each in seen]
+        ids = {
+            end: [o.unit.id for o in outcomes if o.end == end] for end in ("nonfinite", "raised", "missing")
+        }
+        found = Found(
+            update=request.update,
+            units=tally(outcomes),
+            strata=tallies(outcomes, names),
+            metrics=scores(outcomes, names, suite.fail),
+            fields=dict(self._fields(seen, reference, rises)),
+            **ids,
+        )
+        judged = judge(suite, found, reference)
+        return Receipt(
+            request=request.id,
+            experiment=request.experiment,
+            run=request.run,
+            update=request.update,
+            checkpoint=request.checkpoint,
+            suite=request.suite,
+            roster=suite.roster,
+            code=suite.code,
+            config=suite.config,
+            revision=suite.revision,
+            reference=None if reference is None else reference.digest,
+            facts=_facts(self._device, suite.threads),
+            units=found.units,
+            strata=found.strata,
+            failed_units=tuple(o.unit.id for o in outcomes if o.numbers is None)[:MAX_FAILED],
+            metrics=found.metrics,
+            fields=found.fields,
+            artifacts=tuple(
+                Artifact(name=name, sha256=sha256(data), size_bytes=len(data))
+                for name, data in pictures.items()
+            ),
+            unjudged=judged.unjudged,
+            findings=judged.findings,
+            verdict=judged.verdict,
+        )
+
+    def _fields(
+        self, seen: Sequence[_Seen], reference: Receipt | None, rises: Mapping[str, Rises]
+    ) -> Iterator[tuple[str, FieldScore]]:
+        for name, rule in self._suite.fields.items():
+            given = [(each, to_array(each.fields[name])) for each in seen if name in each.fields]
+            yield (
+                name,
+                field_score(
+                    [(each.place.unit.stratum, v) for each, v in given if each.outcome.end == "scored"],
+                    rule,
+                    self._roster.quotas,
+                    reference=None if reference is None else reference.fields.get(name),
+                    finite=finite_share([values for _, values in given], rule.space),
+                    rises=rises.get(name, Rises()),
+                ),
+            )
+
+
+class _Forced:
+    """One field, forced to be its own, another unit's, or the median: the main loss term of each unit, by way."""
+
+    def __init__(
+        self, values: Mapping[str, torch.Tensor], partner: Mapping[str, str], median: torch.Tensor | None
+    ):
+        self._values = values
+        self._partner = partner
+        self._median = median
+        self._terms: dict[str, dict[str, Term]] = {"own": {}, "permuted": {}, "median": {}}
+
+    @classmethod
+    def of(cls, name: str, scored: Sequence[_Seen], suite: Suite) -> _Forced:
+        values = {each.place.unit.id: each.fields[name] for each in scored}
+        shapes = [(id, tuple(value.shape)) for id, value in values.items()]
+        middle = median_field([to_array(value) for value in values.values()], suite.fields[name].space)
+        kind = next(iter(values.values())).dtype
+        median = None if middle is None else torch.from_numpy(middle).to(kind)
+        return cls(values, partners(shapes, suite.revision), median)
+
+    def values_for(self, seen: _Seen) -> Iterator[tuple[str, torch.Tensor]]:
+        id = seen.place.unit.id
+        yield "own", self._values[id]
+        if id in self._partner:
+            yield "permuted", self._values[self._partner[id]]
+        if self._median is not None:
+            yield "median", self._median
+
+    def add(self, how: str, seen: _Seen, terms: Mapping[str, Term]) -> None:
+        """The first term with a scale counts; a recipe that gives none cannot be asked about this field."""
+        main = next((term for term in terms.values() if term.scale is not None), None)
+        if main is not None:
+            self._terms[how][seen.place.unit.id] = main
+
+    def rises(self) -> Rises:
+        return Rises(permuted=self._rise("permuted"), median=self._rise("median"))
+
+    def _rise(self, how: str) -> float | None:
+        """Over the units that both were asked of."""
+        there = self._terms[how]
+        own = pooled_ratio([self._terms["own"][id] for id in there if id in self._terms["own"]])
+        other = pooled_ratio(list(there.values()))
+        return None if own is None or other is None else history.finite(other - own)
+
+
+# --- the data -----------------------------------------------------------------------------------------------
+
+
+def _places(roster: Roster, dataset: Any) -> list[_Place]:
+    """Where each unit of the roster is in the data, each with the content that it had when it was drawn."""
+    index = {name: place for place, name in enumerate(names_of(len(dataset), getattr(dataset, "ids", None)))}
+    places, changed = [], []
+    for unit in roster.units:
+        place = _Place(unit=unit, index=index.get(unit.id))
+        if place.index is not None:
+            content = _content(dataset, place.index)
+            if content is None:
+                place = _Place(unit=unit, index=place.index, readable=False)
+            elif content != unit.sha256:
+                changed.append(unit.id)
+        places.append(place)
+    if changed:
+        more = f" and {len(changed) - MAX_NAMED} more" if len(changed) > MAX_NAMED else ""
+        raise GateError(
+            f"{len(changed)} of {len(places)} units of the roster have another content than when it was drawn: "
+            f"{', '.join(changed[:MAX_NAMED])}{more}",
+            field="dataset.content",
+            rule="the same ids, with the same content",
+            remedy="put the data back, or give the new data an experiment of their own",
+        )
+    return places
+
+
+def _content(dataset: Any, index: int) -> str | None:
+    """The digest of an item; empty if it has none any more, and None if the item cannot be read."""
+    try:
+        return content_of(dataset, index)
+    except PlanError:
+        return ""
+    except Exception as error:  # as when it is scored: the example fails, and is counted
+        if not _is_of_the_example(error):
+            raise
+        return None
+
+
+def _is_of_the_example(error: Exception) -> bool:
+    """Whether it is the example that cannot be used, and not the machine or the store that does not work."""
+    if kind_of(error) in ("memory", "infrastructure", "corrupt"):
+        return False
+    if isinstance(error, ConnectionError | TimeoutError):
+        return False
+    return not (isinstance(error, OSError) and error.errno in OF_THE_MACHINE)
+
+
+# --- the checkpoint -----------------------------------------------------------------------------------------
+
+
+def _manifest(store: ObjectStore, request: Request, key: str) -> Manifest:
+    try:
+        data = store.get(key, max_bytes=MAX_MANIFEST_BYTES)
+    except NotFoundError as error:
+        raise CorruptError(f"{key} is missing", rule="I1") from error
+    if sha256(data) != request.checkpoint:
+        raise CorruptError(f"{key} is not the checkpoint that the request is of", rule="I1")
+    manifest = Manifest.from_bytes(data, key)
+    if manifest.update != request.update:
+        raise CorruptError(
+            f"{key} is of update {manifest.update}, and the request of {request.update}", rule="I3"
+        )
+    return manifest
+
+
+def _require_bound(what: str, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise GateError(f"this is another {what}", field=f"qc.{what}", value=found, rule=wanted)
+
+
+def _require_reference(request: Request, reference: Receipt | None) -> None:
+    """Update 0 is examined first: nothing is judged without what it is held against."""
+    if (request.update == 0) != (reference is None):
+        raise GateError(
+            f"update {request.update} is examined {'without' if reference is None else 'with'} a receipt at update 0",
+            field="qc.reference",
+            rule="the receipt at update 0, for every checkpoint but that",
+        )
+    if reference is not None and (reference.suite != request.suite or reference.update != 0):
+        raise GateError(
+            "the reference is not the receipt at update 0 of this suite",
+            field="qc.reference",
+            value=reference.digest,
+            rule=f"update 0 under {request.suite}",
+        )
+
+
+# --- the machine --------------------------------------------------------------------------------------------
+
+
+def _facts(device: torch.device, threads: int) -> dict[str, str]:
+    here = facts.here(Gang(rank=0, world=1, device=device), threads)
+    del here["world_size"]  # one unit is run at a time, whatever trained the weights
+    return {**here, "pillow": metadata.version("pillow")}
+
+
+def _peak_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
