@@ -71,6 +71,7 @@ def conclude(
         InvalidInput: the outcome, the words or the person are missing, or claim a proof.
         NotFoundError: there is no such experiment.
         ReviewError: nothing that was run can carry this outcome.
+        GateError: its QC is not complete: something is open, or nobody has reviewed it.
         PlanError: the plan file is wrong.
         CorruptError: what is stored is damaged.
         StoreUnavailableError: the store did not answer.
@@ -88,6 +89,8 @@ def conclude(
     case = _Case(subject, _views(found, subject))
     text, figures = _text(says), _effect(effect)
     _require_carried(case, outcome, (text, figures or ""))
+    if outcome in QUALITY:
+        _require_examined(found, case)
     _require_effect(outcome, figures)
     event = Concluded(
         outcome=outcome,
@@ -225,6 +228,17 @@ def _require_carried(case: _Case, outcome: Outcome, texts: Sequence[str]) -> Non
             rule="worse, unresolved, invalid or no-full-run; its effect may be said with --effect",
             remedy=f'raykit conclude {subject.typed} --outcome unresolved --effect "..." --says "..." --by NAME',
         )
+
+
+def _require_examined(found: ReadRoot, case: _Case) -> None:
+    """A conclusion about quality needs every required checkpoint examined, and every receipt reviewed."""
+    from raykit.qc.backlog import require_complete
+    from raykit.read.qc import read_qc
+
+    for view in case.views:
+        read = read_qc(found.store, view.experiment, view.run, now=found.now())
+        if read is not None:
+            require_complete(read.backlog, view.experiment)
 
 
 def _record(case: _Case, told: Told[Concluded], earlier: Sequence[Known[Any]]) -> dict[str, Any]:

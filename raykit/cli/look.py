@@ -12,6 +12,7 @@ from raykit.cli import output
 if TYPE_CHECKING:
     from raykit.pauses import InForce
     from raykit.read import PauseView, RunView
+    from raykit.read.qc import QcRead
     from raykit.records import Commit, EvaluationRow, MonitorRow, Row, Superseded
     from raykit.store.check import Report
 
@@ -59,7 +60,7 @@ def span(gone: Superseded) -> str:
 
 # --- status -------------------------------------------------------------------------------------------------
 
-STATUS = ("NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "SPENT", "HEALTH")
+STATUS = ("NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "QC", "SPENT", "HEALTH")
 LEAST = ("DEV", "RATE", "RATIO", "ETA")
 """What a narrow terminal does without, the first first."""
 
@@ -95,6 +96,7 @@ def _status_row(view: RunView) -> tuple[str, ...]:
         output.duration(left_s) if left_s and view.state == "running" else NONE,
         number(view.ratio),
         dev,
+        NONE if view.qc is None else qc_cell(view.qc),
         show_money.spent(view.money),
         view.health,
     )
@@ -121,8 +123,39 @@ def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
     if view.health in ("nonfinite", "collapsed", "silent", "corrupt") and view.state != "corrupt":
         yield f"  {name}: {view.health}, {view.figures.health_detail}"
         yield f"  -> {_look_closer(view.health, name)}{at}"
+    if view.qc is not None:
+        yield from _qc_waits(view, view.qc, at)
     if view.money is not None:
         yield from show_money.pending(view.money, at)
+
+
+def _qc_waits(view: RunView, read: QcRead, at: str) -> Iterator[str]:
+    """What the examinations wait for; while the run goes on, its own workers see to what is open."""
+    from raykit.pauses import way_on as ends
+    from raykit.qc.backlog import way_on
+
+    if read.pause is not None and read.pause.pause.scope.startswith("contract:"):
+        yield f"  {short_name(view)}: its QC is {read.pause.words}"
+        yield f"  -> {ends(read.pause)}{at}"
+        return
+    parked = any(each.status == "parked" for each in read.backlog.standings)
+    left = parked or (view.holder is None and (read.backlog.open or read.backlog.unreviewed))
+    command = way_on(read.backlog, read.experiment) if left else None
+    if command is not None:
+        yield f"  {short_name(view)}: QC {qc_cell(read)}, {output.count(len(read.backlog.unreviewed))} to review"
+        yield f"  -> {command}{at}"
+
+
+def qc_cell(read: QcRead) -> str:
+    """How far the examinations are, for one cell of a table: `5 ok · 1 fail · 1 open`."""
+    counts = read.counts()
+    waiting = counts["required"] - counts["passed"] - counts["failed"]
+    parts = [
+        f"{output.count(counts['passed'])} ok",
+        *([f"{output.count(counts['failed'])} fail"] if counts["failed"] else []),
+        *([f"{output.count(waiting)} open"] if waiting else []),
+    ]
+    return f" {output.DOT} ".join(parts) if counts["required"] else NONE
 
 
 def _waits(view: RunView, name: str, when: str, why: str, at: str) -> Iterator[str]:

@@ -111,18 +111,6 @@ def counted(read: QcRead) -> str:
     return f"{output.count(counts['required'])} required: {', '.join(parts) or 'none yet'}{waits}{unreviewed}"
 
 
-def cell(read: QcRead) -> str:
-    """The same for one cell of a table: `5 ok · 1 fail · 1 open`."""
-    counts = read.counts()
-    waiting = counts["required"] - counts["passed"] - counts["failed"]
-    parts = [
-        f"{counts['passed']} ok",
-        *([f"{counts['failed']} fail"] if counts["failed"] else []),
-        *([f"{waiting} open"] if waiting else []),
-    ]
-    return " · ".join(parts) if counts["required"] else look.NONE
-
-
 def _failed(read: QcRead) -> Iterator[str]:
     for each in read.backlog.failed[:MOST_LISTED]:
         if each.receipt is None:
@@ -177,7 +165,7 @@ def all_of_them(reads: Sequence[QcRead], at: str) -> Iterator[str]:
         (
             _name(read),
             output.count(read.suite.every),
-            cell(read),
+            look.qc_cell(read),
             output.duration(read.oldest_s) if read.oldest_s is not None else look.NONE,
             output.count(len(read.backlog.unreviewed)),
             read.suite.owner,

@@ -1,6 +1,6 @@
 """`raykit watch`: one run live, read from the store alone. Nothing here can hurt a run: it only reads, and may pause.
 
-Five bands: the state; money; the ratio against no skill; attempts and pauses; the last events. The store is asked
+Six bands: the state; money; the ratio against no skill; QC; attempts and pauses; the last events. The store is asked
 once a second and only for what is new.
 """
 
@@ -257,6 +257,7 @@ class Screen:
             state_band(view, now),
             money_band(view.money, columns),
             learning_band(self.ratios, view, columns),
+            qc_band(view, columns),
         ]
         bands += [timeline_band(view, now)]
         entries = self._reader.log.entries if self._reader is not None else []
@@ -279,6 +280,35 @@ class Screen:
         keys = f"p pause   l {'events' if self.show_log else 'log of rank 0'}   q leave (the run goes on)"
         note = self.said or (f"the store: {self.trouble}" if self.trouble else "")
         return output.clean(f"{keys}   {note}").rstrip()
+
+
+QC_SIGNS = {
+    "missing": "\u00b7",
+    "pending": "\u00b7",
+    "claimed": "\u25cc",
+    "retrying": "\u25cc",
+    "parked": "!",
+}
+"""How an examination without a receipt is drawn; one with a receipt passed or failed."""
+PASSED, FAILED = "\u25a0", "\u2717"
+
+
+def qc_band(view: RunView, columns: int) -> list[str]:
+    """One sign for each required checkpoint: passed, failed, under way, waiting, parked."""
+    read = view.qc
+    if read is None or not read.backlog.standings:
+        return []
+    signs = [
+        QC_SIGNS[each.status] if each.receipt is None else FAILED if each.red else PASSED
+        for each in read.backlog.standings
+    ]
+    last = read.backlog.standings[-1].update
+    counts = read.counts()
+    words = f"{look.qc_cell(read)}, {output.count(counts['unreviewed'])} to review"
+    return [
+        f"QC  0 {' '.join(signs[-max(1, columns // 2 - 20) :])} {output.count(last)}   {words}",
+        f"    {PASSED} passed  {FAILED} failed  \u25cc under way  \u00b7 waiting  ! parked",
+    ]
 
 
 def _cut(line: str, columns: int) -> str:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raykit.pauses import Acts, InForce, in_force, scopes_of
+from raykit.plan import Lock
 from raykit.qc.backlog import Backlog, Standing, Wanted, all_of, required
 from raykit.reconcile import RunState
 from raykit.records import Commit, Receipt, Roster, RunEntry, Suite
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts
-from raykit.store.plans import newest_stored_lock
+from raykit.store.plans import read_lock
 from raykit.store.qc import Examinations, read_backlog
 
 DEFAULT_TRIES = 3
@@ -106,30 +107,33 @@ def plain_standing(found: Standing) -> dict[str, Any]:
 class QcReader:
     """The examinations of one run, looked at again and again. Receipts are read once: they never change."""
 
-    def __init__(self, store: ObjectStore, experiment: str, run: str = "main") -> None:
+    def __init__(
+        self, store: ObjectStore, experiment: str, run: str = "main", *, log: RunLog | None = None
+    ) -> None:
         self._store = store
         self.experiment = experiment
         self.run = run
         self.examinations = Examinations(store, experiment)
-        self.log = RunLog(store, experiment, run, by="reader")
+        self.log = log or RunLog(store, experiment, run, by="reader")
+        self._locks: dict[str, Lock] = {}
         self._suites: dict[str, Suite] = {}
         self._rosters: dict[str, Roster] = {}
         self._receipts: dict[str, Receipt] = {}
 
-    def look(self, *, now: float) -> QcRead | None:
-        """How far everything is; None if the plan has no `[qc]`.
+    def look(self, *, now: float, acts: Acts | None = None) -> QcRead | None:
+        """How far everything is; None if the plan has no `[qc]`. `acts` saves reading what people have said.
 
         Raises:
             CorruptError: a log or a record is damaged.
             StoreUnavailableError: the store did not answer.
         """
-        lock = newest_stored_lock(self._store, self.experiment)
+        acts = acts or read_acts(self._store, self.experiment)
+        lock = self._lock(acts)
         if lock is None or lock.suite is None:
             return None
         suite = self._suites.get(lock.suite) or self.examinations.suite(lock.suite)
         self._suites[lock.suite] = suite
         self.log.refresh()
-        acts = read_acts(self._store, self.experiment)
         commits = commits_of(self.log.entries, self.log.state)
         wanted = required(commits, every=suite.every, complete=self.log.state.completed)
         settings: Mapping[str, Any] = lock.settings.get("qc", {})
@@ -159,6 +163,15 @@ class QcReader:
             complete=self.log.state.completed,
             now=now,
         )
+
+    def _lock(self, acts: Acts) -> Lock | None:
+        """The newest lock of the experiment."""
+        if not acts.locked:
+            return None
+        digest = acts.locked[-1].plan
+        if digest not in self._locks:
+            self._locks[digest] = read_lock(self._store, self.experiment, digest)
+        return self._locks[digest]
 
     def roster(self, suite: Suite) -> Roster:
         """The roster of a suite.

@@ -13,6 +13,7 @@ from raykit.ids import safe_name
 from raykit.pauses import fold_acts
 from raykit.plan import Lock
 from raykit.read.money import AccountMoney, Ledgers, Money, Progress, account_money, money_of
+from raykit.read.qc import QcReader
 from raykit.read.rows import RowTable
 from raykit.read.view import Figures, RunView, fleet_of, selection, view_run
 from raykit.records import (
@@ -337,6 +338,7 @@ class RunReader:
         self._around = around
         self._own = Log(root.store, layout.experiment_log(experiment), ExperimentEntry, by="reader")
         self.log = RunLog(root.store, experiment, run, by="reader")
+        self._qc = QcReader(root.store, experiment, run, log=self.log)
         self.experiment = experiment
         self.run = run
 
@@ -369,4 +371,8 @@ class RunReader:
             locked=acts.locked[-1] if acts.locked else None,
             ledgers=self._around.ledgers,
         )
-        return replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
+        seen = replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
+        try:
+            return replace(seen, qc=self._qc.look(now=now, acts=acts))
+        except CorruptError as error:
+            return replace(seen, figures=replace(seen.figures, health="corrupt", health_detail=error.message))

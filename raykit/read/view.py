@@ -13,6 +13,7 @@ from raykit.errors import CorruptError
 from raykit.pauses import OVERDUE_S, Acts, FleetState, InForce, in_force, scopes_of
 from raykit.plan import Lock
 from raykit.read.money import Money
+from raykit.read.qc import QcRead
 from raykit.read.rows import RowTable
 from raykit.reconcile import RunState
 from raykit.records import (
@@ -165,6 +166,8 @@ class RunView:
     fleet: FleetView = field(default_factory=FleetView)
     money: Money | None = None
     """None if it has no budget yet."""
+    qc: QcRead | None = None
+    """How far its examinations are; None if its plan has no `[qc]`."""
 
     @property
     def id(self) -> str:
@@ -218,6 +221,8 @@ class RunView:
             "plan": self.lock and self.lock.digest,
             "fleet": self.fleet.plain(),
             "money": self.money and self.money.plain(),
+            "qc": self.qc
+            and {**self.qc.counts(), "oldest_s": self.qc.oldest_s, "complete": self.qc.backlog.complete},
         }
 
 

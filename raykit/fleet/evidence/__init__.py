@@ -27,6 +27,7 @@ from raykit.fleet.evidence.weights import (
     declared,
     misfits_of,
     plan_of,
+    require_examined,
     same_bits,
     settings_of,
     times_from,
@@ -70,10 +71,12 @@ def gather(
     Raises:
         PlanError: the recipe, its params, its data or the splits are not usable, rows were not counted, or what it
             takes is more than any record holds.
+        GateError: its base failed its QC, or nobody has examined and reviewed it.
         ApprovalError: the work is related to another account.
         CorruptError: what is stored does not match its digests.
         StoreUnavailableError: the store did not answer.
     """
+    require_examined(site)
     if ready is None and site.plan.data is None:
         ready = make_ready(site)
     lock = ready.lock if ready is not None else paper_lock(site)

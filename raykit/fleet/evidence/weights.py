@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 from raykit.data.members import compare
 from raykit.data.members import load as load_members
 from raykit.errors import CorruptError, NotFoundError
 from raykit.fleet.evidence.earlier import Others, same_decision
 from raykit.fleet.evidence.paper import counted_rows
 from raykit.fleet.site import RUN, Site
-from raykit.plan import Lock, LockedBase, Plan, RowChange, contract, differences
+from raykit.plan import TRAINS_FROM, Lock, LockedBase, Plan, RowChange, contract, differences
+from raykit.qc.backlog import require_usable
 from raykit.read.bases import BaseFacts, base_facts, locked_commit
+from raykit.read.qc import read_qc
 from raykit.read.sizing import base_experiment
 from raykit.records import Commit
 from raykit.review import Base
@@ -30,6 +34,27 @@ def declared(site: Site) -> Base | None:
         StoreUnavailableError: the store did not answer.
     """
     return None if site.base is None else _base(site, site.base, declared=True)
+
+
+def require_examined(site: Site) -> None:
+    """Let only a plan rest on a checkpoint that its own experiment's QC has passed and a person has reviewed.
+
+    Adopted weights, and those of a plan without `[qc]`, have nobody who was to examine them.
+
+    Raises:
+        GateError: it failed its QC, or nobody has examined and reviewed it.
+        CorruptError: a log or a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    plan, base = site.plan, site.base
+    if plan.base is None or base is None or base.origin != "run":
+        return
+    if plan.base.start not in (*TRAINS_FROM, "use"):
+        return
+    read = read_qc(site.store, base.experiment, now=time.time())
+    if read is not None:
+        standing = read.backlog.of(base.manifest)
+        require_usable(standing, plan.base.candidate, experiment=base.experiment)
 
 
 def undeclared(site: Site, log: RunLog, others: Others) -> Base | None:
