@@ -412,6 +412,8 @@ def _record(outcome: Outcome) -> dict[str, object]:
         "detail": outcome.detail,
         "ratio": outcome.ratio,
         "curves": list(outcome.curves),
+        "qc": outcome.qc and {**outcome.qc.counts(), "complete": outcome.qc.backlog.complete},
+        "qc_pictures": list(outcome.pictures),
         "cost_micros": outcome.cost,
         "exit_code": outcome.exit_code,
     }
@@ -421,7 +423,8 @@ def _text(outcome: Outcome, site: Site) -> str:
     at = at_root(site.root)
     name, update = outcome.experiment, output.count(outcome.update)
     if outcome.already:
-        return f"{name} is already complete, at update {update}; nothing was written.\n  see  raykit show {name}{at}"
+        done = f"{name} is already complete, at update {update}; nothing was written."
+        return f"{done}{_qc(outcome, site)}\n  see      raykit show {name}{at}"
     pictures = "".join(f"\n  curves   {site.store.url}/{key}" for key in outcome.curves)
     match outcome.reason:
         case "completed":
@@ -444,7 +447,21 @@ def _text(outcome: Outcome, site: Site) -> str:
                 f"\n  look     raykit logs {name}{at}"
                 f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
             )
-    return head + _cost(outcome, site) + pictures + tail
+    return head + _cost(outcome, site) + pictures + _qc(outcome, site) + tail
+
+
+def _qc(outcome: Outcome, site: Site) -> str:
+    """How far the examinations are, where their pictures lie, and what is to be done."""
+    if outcome.qc is None:
+        return ""
+    from raykit.cli.qclook import counted
+    from raykit.qc.backlog import way_on
+
+    sheets = [key for key in outcome.pictures if key.endswith("sheet.png")]
+    sheet = "".join(f"\n  sheet    {site.store.url}/{key}" for key in sheets)
+    command = way_on(outcome.qc.backlog, outcome.experiment)
+    first = "" if command is None else f"\n  then     {command}{at_root(site.root)}"
+    return f"\n  qc       {counted(outcome.qc)}{sheet}{first}"
 
 
 def _cost(outcome: Outcome, site: Site) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raykit.errors import by_kind
+from raykit.read.qc import QcRead
 from raykit.records import Cause, EndReason
 
 
@@ -21,6 +22,10 @@ class Outcome:
     cause: Cause | None = None
     ratio: float | None = None
     curves: tuple[str, ...] = ()
+    qc: QcRead | None = None
+    """How far its examinations are; None if its plan has no `[qc]`, or if that could not be read."""
+    pictures: tuple[str, ...] = ()
+    """Keys of the charts and the contact sheet of its examinations."""
     cost: int | None = None
     """What this launch has cost, in micro-units of its account; None if nobody knows yet."""
 

@@ -213,6 +213,14 @@ class QcBeside:
         self.draw(last=True)
         return glance
 
+    def read(self) -> QcRead | None:
+        """How far everything is now; None if that cannot be read."""
+        try:
+            return self._reader.look(now=time.time())
+        except RaykitError as error:
+            self._say(f"how far the QC is could not be read: {error}")
+            return None
+
     def _heed(self) -> None:
         """Say what has failed, and do what the plan says about it."""
         read = self._reader.look(now=time.time())

@@ -35,6 +35,7 @@ from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Approving
 from raykit.pauses import InForce, in_force, scopes_of
 from raykit.plan import Plan
+from raykit.read.qc import read_qc
 from raykit.records import (
     AttemptEnded,
     Beat,
@@ -94,7 +95,10 @@ def launch(
     log = site.run_log(f"launch on {this_place().host}")
     ended_at = completed_at(site, log.state)
     if ended_at is not None:
-        return Outcome(experiment=site.name, run=RUN, reason="completed", update=ended_at, already=True)
+        qc = read_qc(site.store, site.name, RUN, now=time.time())
+        return Outcome(
+            experiment=site.name, run=RUN, reason="completed", update=ended_at, already=True, qc=qc
+        )
     people = People(site.store, site.name)
     claimed = claim(site, log, people, approved, deviation, say)
     start = claimed.start
@@ -169,7 +173,8 @@ class _Launch:
                 self._close()
                 cost = self._settle()
                 self._let_go()
-        return replace(self._outcome(), cost=cost)
+        qc, pictures = (None, ()) if self._qc is None else (self._qc.read(), self._qc.pictures.values())
+        return replace(self._outcome(), cost=cost, qc=qc, pictures=tuple(pictures))
 
     def _reserve(self) -> None:
         """Nothing starts before its worst case is reserved; a refusal lets go of the run again."""
