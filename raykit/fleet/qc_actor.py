@@ -12,7 +12,7 @@ import os
 import resource
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 import ray
 
 from raykit.errors import RaykitError
-from raykit.fleet.session.local import NAMESPACE
 from raykit.records import Place
 from raykit.store import open_store
 from raykit.store.place import this_place
@@ -173,18 +172,9 @@ class QcActor:
         )
 
 
-def hire(orders: Orders, *, name: str, gpus: float = 0, resource_name: str | None = "qc") -> Any:
+def hire(orders: Orders, options: Mapping[str, Any]) -> Any:
     """Start the actor; does not wait for it. It ends with the process that started it."""
     cls = ray.remote(concurrency_groups={"ctl": 1, "work": 1})(QcActor)
-    options = {
-        "name": name,
-        "namespace": NAMESPACE,
-        "num_cpus": 1,
-        "num_gpus": gpus,
-        "resources": {resource_name: 1} if resource_name else {},
-        "max_restarts": 0,
-        "max_task_retries": 0,
-    }
     return cls.options(**options).remote(orders)
 
 

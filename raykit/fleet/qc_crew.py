@@ -4,44 +4,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from raykit.errors import RaykitError, Unknown
-from raykit.fleet.qc_actor import BENCH, Orders, clear
+from raykit.fleet.qc_actor import Orders, clear
 from raykit.fleet.qc_desk import Lost
 from raykit.fleet.qc_hired import HiredWorker
-from raykit.fleet.qc_lease import Price, QcDoor, WorkerLease
+from raykit.fleet.qc_lease import QcDoor, WorkerLease
+from raykit.fleet.qc_settings import QcSettings
 from raykit.qc.steer import End, Hired
+from raykit.records import EndReason
 from raykit.work.qc_worker import Rules
 
 REFUSED_S: Final = 15.0
 """Between two tries to get a lease that was refused."""
+HEARS_S: Final = 1.0
+"""A process that is still there so long after it was to end does not hear."""
 NEAR_PERMILLE: Final = 900
 """A process that died so close to what it may hold has died of that."""
 CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QcSettings:
-    """What a plan says of its QC workers, and what there is for them."""
+class _Ending:
+    """A worker that has been told to end."""
 
-    deadline_s: float | None = None
-    """What one check may take; worked out from the first one if not said."""
-    memory_bytes: int | None = None
-    """What one worker may hold; a share of what is free if not said."""
-    slots: int = 1
-    """How many workers there may be at once."""
-    gpus: float = 0.0
-    """Of each worker."""
-    resource: str | None = "qc"
-    """The Ray resource of which each takes one."""
-    price: Price = field(default_factory=Price)
-    bench: str = BENCH
-    """What examines, as `module:Class`."""
+    worker: HiredWorker
+    end: End
+    since: float
+
+    @property
+    def lost(self) -> Lost:
+        """What is said of the attempt that it had in hand, if it had one."""
+        kind, limit, state = self.end.kind, self.worker.orders.memory_bytes, self.worker.state
+        if kind == "lost" and limit and state and state.peak_bytes * 1000 > limit * NEAR_PERMILLE:
+            kind = "memory"
+        return Lost(kind=kind, why=self.end.why, at=time.time())
+
+    def settle_at(self, now: float) -> tuple[WorkerLease, float, EndReason]:
+        return self.worker.lease, now, "completed" if self.end.expected else "killed"
 
 
 class QcCrew:
@@ -64,7 +69,7 @@ class QcCrew:
         """Those that came to an end, until what they had in hand is accounted for."""
         self.failed_starts = 0
         """In a row: those that came to an end without a unit."""
-        self.refusal: str | None = None
+        self.refusal: RaykitError | None = None
         """Why none may be started now."""
         self._root = root
         self._experiment = experiment
@@ -77,7 +82,8 @@ class QcCrew:
         self._ordinal = 1
         self._again = 0.0
         self._memory_bytes = settings.memory_bytes
-        self._unsettled: list[tuple[WorkerLease, float, bool]] = []
+        self._ending: list[_Ending] = []
+        self._unsettled: list[tuple[WorkerLease, float, EndReason]] = []
 
     def view(self, now: float) -> tuple[Hired, ...]:
         """What the next step is worked out from."""
@@ -90,8 +96,8 @@ class QcCrew:
 
     @property
     def settled(self) -> bool:
-        """Nobody is there, and all that they have cost is written."""
-        return not self.workers and not self._unsettled
+        """Nobody is there any more, and all that they have cost is written."""
+        return not self.workers and not self._ending and not self._unsettled
 
     def hear(self, now: float) -> None:
         """Collect what they have answered, and keep paying for them."""
@@ -119,12 +125,12 @@ class QcCrew:
             lease.reserve(now)
         except RaykitError as error:
             self._again = now + REFUSED_S
-            if self.refusal != str(error):
+            if str(self.refusal) != str(error):
                 self._say(f"no QC worker may start: {error}")
-            self.refusal = str(error)
+            self.refusal = error
             return False
         self.refusal = None
-        if self._memory_bytes is None and self._settings.gpus == 0:
+        if self._memory_bytes is None and not self._settings.on_gpu:
             self._memory_bytes = free_bytes() // (self._settings.slots + 1)
         name = f"qc-{self._launch}-{self._ordinal}"
         orders = Orders(
@@ -141,8 +147,7 @@ class QcCrew:
         self.workers[name] = HiredWorker(
             orders,
             actor=f"raykit-qc-{self._experiment}-{self._launch}-{self._ordinal}",
-            gpus=self._settings.gpus,
-            resource=self._settings.resource,
+            settings=self._settings,
             lease=lease,
             now=now,
         )
@@ -159,27 +164,37 @@ class QcCrew:
             worker.leave(why)
 
     def end(self, end: End, now: float) -> None:
-        """End a worker, and settle what paid for it."""
+        """End a worker; `reap` sees to what is left of it."""
         worker = self.workers.pop(end.name)
         worker.end()
-        kind = end.kind
-        limit, state = worker.orders.memory_bytes, worker.state
-        if kind == "lost" and limit and state and state.peak_bytes * 1000 > limit * NEAR_PERMILLE:
-            kind = "memory"
-        self.lost[end.name] = Lost(kind=kind, why=end.why, at=time.time())
         if not end.expected and not worker.turns:
             self.failed_starts += 1
-        self._unsettled.append((worker.lease, now, end.expected))
-        self.settle()
+        self._ending.append(_Ending(worker=worker, end=end, since=now))
 
-    def settle(self) -> None:
+    def reap(self, now: float, *, at_once: bool = False) -> None:
+        """See to those that are ending: kill who does not hear, settle and clear up after who is gone."""
+        still = []
+        for ending in self._ending:
+            if at_once or now - ending.since > HEARS_S:
+                ending.worker.force()
+            if ending.worker.is_gone or at_once:
+                if not ending.end.expected:
+                    self.lost[ending.end.name] = ending.lost
+                self._unsettled.append(ending.settle_at(now))
+                clear(ending.worker.folder)
+            else:
+                still.append(ending)
+        self._ending = still
+        self._settle()
+
+    def _settle(self) -> None:
         """Write what those that have ended have cost; what is not answered is tried again."""
         left = []
-        for lease, ended, expected in self._unsettled:
+        for lease, ended, reason in self._unsettled:
             try:
-                lease.settle(ended, reason="completed" if expected else "killed")
+                lease.settle(ended, reason=reason)
             except Unknown:
-                left.append((lease, ended, expected))
+                left.append((lease, ended, reason))
             except RaykitError as error:
                 self._say(f"what QC lease {lease.name} has cost could not be written: {error}")
         self._unsettled = left

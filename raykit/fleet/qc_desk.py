@@ -131,7 +131,7 @@ class QcDesk:
             request=claim.request,
             n=claim.n,
             kind=lost.kind,
-            signature=signature(lost.kind, "lost"),
+            signature=signature(lost.kind, lost.kind),
             message=lost.why,
             worker=claim.worker,
             said_by=self._by,
@@ -155,7 +155,7 @@ class QcDesk:
         met = next((each for each in read.backlog.open if each.next == "pause"), None)
         if met is None:
             return None
-        why = f"update {met.update:,}: {met.said.failures[-1].message}"
+        why = f"update {met.update:,}: {met.counted[-1].message}"
         scope = f"contract:{read.suite.digest}"
         made = pause(self._store, scope, cause="defect", reason=why[:2000], person=self._by, at=time.time())
         return why if made.new else None

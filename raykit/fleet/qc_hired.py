@@ -15,8 +15,10 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
 from raykit.errors import Broken, NotFoundError, RaykitError, Unknown
-from raykit.fleet.qc_actor import ActorState, CameBack, Orders, clear, hire, place_in
+from raykit.fleet.qc_actor import ActorState, CameBack, Orders, hire, place_in
 from raykit.fleet.qc_lease import WorkerLease
+from raykit.fleet.qc_settings import RESOURCE, QcSettings
+from raykit.fleet.session.local import NAMESPACE
 from raykit.qc.steer import Hired
 from raykit.records import Place
 from raykit.store.place import gone
@@ -31,7 +33,7 @@ class HiredWorker:
     """A QC worker, from its start to its end. Times are those of the pool's own clock."""
 
     def __init__(
-        self, orders: Orders, *, actor: str, gpus: float, resource: str | None, lease: WorkerLease, now: float
+        self, orders: Orders, *, actor: str, settings: QcSettings, lease: WorkerLease, now: float
     ) -> None:
         self.orders = orders
         self.lease = lease
@@ -50,7 +52,7 @@ class HiredWorker:
         self._gone: str | None = None
         self._spent: str | None = None
         self._leaving: str | None = None
-        self._actor: Any = hire(orders, name=actor, gpus=gpus, resource_name=resource)
+        self._actor: Any = hire(orders, options_of(actor, settings))
         self._set_up: Any = self._actor.set_up.remote()
         self._work: Any = None
         self._state: Any = self._actor.state.remote()
@@ -60,9 +62,14 @@ class HiredWorker:
         return self.orders.worker
 
     @property
+    def folder(self) -> Path:
+        """Its own folder."""
+        return Path(self.orders.folder)
+
+    @property
     def place(self) -> Place | None:
         """Which process it is, as soon as that is known."""
-        return place_in(Path(self.orders.folder)) if self.state is None else self.state.place
+        return place_in(self.folder) if self.state is None else self.state.place
 
     @property
     def busy(self) -> bool:
@@ -173,18 +180,43 @@ class HiredWorker:
     # --- its end --------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """End its process, whatever it is at."""
-        place = self.place
+        """Let Ray end its process. One that is stopped does not hear that: see `force`."""
         try:
             ray.kill(self._actor, no_restart=True)
         except (RayError, ValueError):
             pass  # it is gone
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process is seen to be gone, or cannot be seen from here."""
+        place = self.place
+        return place is None or gone(place) is not False
+
+    def force(self) -> None:
+        """Kill its process, if it is on this machine and still the same."""
+        place = self.place
         if place is not None and gone(place) is False:
             try:
                 os.kill(place.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        clear(Path(self.orders.folder))
+
+
+def options_of(actor: str, settings: QcSettings) -> dict[str, Any]:
+    """What Ray is asked for. Nothing is restarted or repeated by Ray: the pool does both, and counts."""
+    options: dict[str, Any] = {
+        "name": actor,
+        "namespace": NAMESPACE,
+        "num_cpus": 1,
+        "num_gpus": settings.gpus,
+        "resources": {RESOURCE: 1},
+        "max_restarts": 0,
+        "max_task_retries": 0,
+    }
+    if settings.shares:
+        # without a GPU of its own Ray would hide those of training from it
+        options["runtime_env"] = {"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}
+    return options
 
 
 def _words(error: Exception) -> str:

@@ -16,15 +16,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from raykit.errors import StoreUnavailableError, UnknownOutcomeError
-from raykit.fleet.qc_crew import QcCrew, QcSettings, free_bytes
+from raykit.errors import RaykitError, StoreUnavailableError, UnknownOutcomeError
+from raykit.fleet.qc_crew import QcCrew, free_bytes
 from raykit.fleet.qc_desk import QcDesk
 from raykit.fleet.qc_lease import Price, QcDoor
 from raykit.fleet.qc_metrics import QcMetrics
+from raykit.fleet.qc_settings import QcSettings
 from raykit.qc.steer import (
     Action,
     End,
@@ -66,7 +67,9 @@ class QcGlance:
     workers: int = 0
     busy: int = 0
     waits: str | None = None
-    """Why nobody examines, though something is open."""
+    """Why nobody examines, though something is open: a pause, a refusal, or that this pool has stopped."""
+    away: str | None = None
+    """What the store answers instead; None while it answers."""
     failed: tuple[int, ...] = ()
     """Updates whose receipt failed, or had two answers."""
     ended: str | None = None
@@ -125,7 +128,7 @@ class QcPool:
         self._look_at = 0.0
         self._stop: Stop | None = None
         """Why everyone comes to an end, as the store has it: a pause."""
-        self._gave_up: str | None = None
+        self._broken: RaykitError | None = None
         self._away: str | None = None
         self._unit_told = False
 
@@ -178,6 +181,16 @@ class QcPool:
         return self._glance
 
     @property
+    def refusal(self) -> RaykitError | None:
+        """What keeps workers from being started; None if nothing does."""
+        return self._crew.refusal
+
+    @property
+    def broken(self) -> RaykitError | None:
+        """What this pool has stopped for, if it has."""
+        return self._broken
+
+    @property
     def _over(self) -> bool:
         return self._crew.settled and not self._crew.lost
 
@@ -190,6 +203,7 @@ class QcPool:
         now = time.monotonic()
         for name in list(self._crew.workers):
             self._crew.end(End(name=name, why="its launch ends", kind="infrastructure"), now)
+        self._crew.reap(now, at_once=True)
         self._crew.clear()
 
     # --- rounds ---------------------------------------------------------------------------------------------
@@ -203,17 +217,18 @@ class QcPool:
                 return
             try:
                 self._round(time.monotonic())
+            except RaykitError as error:
+                self._give_up(error)
             except Exception as error:  # noqa: BLE001 - whatever it is, QC ends and training goes on
-                self._give_up(f"{type(error).__name__}: {error}")
+                self._give_up(RaykitError(f"{type(error).__name__}: {error}"))
             self._resting.set()
 
     def _round(self, now: float) -> None:
         self._observe()
         self._crew.hear(now)
-        self._crew.settle()
-        broken = self._crew.broken
-        if broken is not None:
-            self._give_up(str(broken))
+        self._crew.reap(now)
+        if (broken := self._crew.broken) is not None:
+            self._give_up(broken)
         read = None if self._desk is None else self._desk.read
         if read is not None and self._desk is not None:
             unit = self._desk.unit
@@ -228,7 +243,7 @@ class QcPool:
             if self._desk is None:
                 store = open_store(self._root)
                 self._desk = QcDesk(store, self._experiment, self._run, self._launch)
-            if self._desk.follow() or time.monotonic() >= self._look_at:
+            if self._desk.follow() or self._crew.lost or time.monotonic() >= self._look_at:
                 self._look(self._desk)
             self._write(self._desk)
         except (StoreUnavailableError, UnknownOutcomeError) as error:
@@ -274,13 +289,13 @@ class QcPool:
         assert self._desk is not None
         read = self._desk.read
         stop = self._ending or self._stop
-        if self._gave_up is not None:
-            stop = Stop(why=self._gave_up, by=now)
+        if self._broken is not None:
+            stop = Stop(why=str(self._broken), by=now)
         return Seen(
             workers=self._crew.view(now),
             takable=0 if read is None else len(takable(read.backlog)),
             unit=unit,
-            free_bytes=free_bytes() if self._settings.gpus == 0 else None,
+            free_bytes=None if self._settings.on_gpu else free_bytes(),
             stop=stop,
             refused=not self._crew.may_start(now),
             failed_starts=self._crew.failed_starts,
@@ -301,13 +316,13 @@ class QcPool:
                 self._crew.end(action, now)
                 self._look_at = 0.0
             case GiveUp():
-                self._give_up(action.why)
+                self._give_up(RaykitError(action.why, remedy="raykit logs"))
 
-    def _give_up(self, why: str) -> None:
-        if self._gave_up is None:
-            self._gave_up = why
-            self._lines.append(f"QC stops here: {why}")
-            self._glance = self._glimpse()
+    def _give_up(self, error: RaykitError) -> None:
+        if self._broken is None:
+            self._broken = error
+            self._lines.append(f"QC stops here: {error}")
+        self._glance = self._glimpse()
 
     # --- what is told ---------------------------------------------------------------------------------------
 
@@ -323,22 +338,29 @@ class QcPool:
     def _glimpse(self) -> QcGlance:
         read = None if self._desk is None else self._desk.read
         workers = list(self._crew.workers.values())
-        if read is None:
-            return QcGlance(workers=len(workers), waits=self._waits(), ended=self._gave_up)
-        return QcGlance(
-            looked_at=read.now,
-            counts=read.counts(),
-            oldest_s=read.oldest_s,
+        glance = QcGlance(
             workers=len(workers),
             busy=sum(worker.busy for worker in workers),
             waits=self._waits(),
+            away=self._away,
+            ended=None if self._broken is None else str(self._broken),
+        )
+        if read is None:
+            return glance
+        return replace(
+            glance,
+            looked_at=read.now,
+            counts=read.counts(),
+            oldest_s=read.oldest_s,
             failed=tuple(each.update for each in read.backlog.failed),
-            ended=self._gave_up,
         )
 
     def _waits(self) -> str | None:
         stop = self._ending or self._stop
-        return self._gave_up or (None if stop is None else stop.why) or self._crew.refusal or self._away
+        refused = self._crew.refusal
+        if self._broken is not None or stop is not None:
+            return str(self._broken) if stop is None else stop.why
+        return None if refused is None else str(refused)
 
 
 __all__ = ["Price", "QcDoor", "QcGlance", "QcPool", "QcSettings"]

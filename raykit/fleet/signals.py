@@ -11,8 +11,12 @@ from types import FrameType
 class Signals:
     """Which signal has come, if one has."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, say: Callable[[str], None], then: str = "committing at the next update, then leaving"
+    ) -> None:
+        """`then` is what follows a signal, in words."""
         self._say = say
+        self._then = then
         self.come: str | None = None
 
     @contextmanager
@@ -38,4 +42,4 @@ class Signals:
         if self.come is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.come = signal.Signals(number).name
-        self._say(f"{self.come}: committing at the next update, then leaving (Ctrl-C again: at once)")
+        self._say(f"{self.come}: {self._then} (Ctrl-C again: at once)")

@@ -1,0 +1,234 @@
+"""`raykit qc run`: work off what is still to be examined, without training, with what is frozen in the store."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ray._private import worker as ray_worker
+
+from raykit.budget.admit import settle_at_most
+from raykit.budget.book import Book
+from raykit.errors import GateError, StoreUnavailableError
+from raykit.fleet.budget_actor import Seat, Teller, open_seat
+from raykit.fleet.door import HOLD_S, elapsed_ms
+from raykit.fleet.qc_lease import LINE
+from raykit.fleet.qc_pool import QcGlance, QcPool
+from raykit.fleet.qc_settings import settings_of
+from raykit.fleet.session import LocalRay, end_leftovers, start_local
+from raykit.fleet.signals import Signals
+from raykit.fleet.site import Site, stored_site
+from raykit.fleet.spending import Spending, open_spending
+from raykit.pauses import require_running, scopes_of
+from raykit.read.qc import QcRead, read_qc
+from raykit.records import Record
+from raykit.store.people import read_acts
+from raykit.store.place import gone
+
+POLL_S: Final = 0.25
+TELLER_S: Final = 10.0
+"""What one question to the budget actor may take: it is asked again."""
+SPARE_CPUS: Final = 1
+
+Say = Callable[[str], None]
+Tell = Callable[[QcGlance], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How far the examinations are now, and why no further."""
+
+    experiment: str
+    run: str
+    counts: Mapping[str, int]
+    exit_code: int
+    """0: every required checkpoint has its receipt, passed or failed. 3: a person is needed. 4: paused or stopped."""
+    why: str | None = None
+
+
+def run_backlog(
+    experiment: str,
+    root: str,
+    *,
+    run: str = "main",
+    workers: int | None = None,
+    say: Say,
+    tell: Tell = lambda glance: None,
+) -> Outcome:
+    """Examine every required checkpoint that is still open. Several of these may share one backlog.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+        GateError: its plan has no [qc].
+        CancelledError: the experiment was ended for good.
+        FleetPaused: a pause is in force.
+        Refused: a person has to act before anything is spent.
+        BudgetError: the ceiling, the line or the account cannot pay.
+        CorruptError: what is stored does not match its digests.
+        StoreUnavailableError: the store stayed away.
+        InsecureClusterError: the local Ray would listen beyond loopback, or without a token.
+        RaykitError: no worker could examine anything.
+    """
+    with stored_site(experiment, root) as site:
+        read = _read(site, run)
+        if not _open(read):
+            return _outcome(read)
+        require_running(read.acts, experiment, scopes_of(experiment, "qc", read.suite.digest))
+        spending = _open_spending(site, read)
+        return _Run(site, run, spending, workers=workers, say=say, tell=tell).work()
+
+
+class _Run:
+    """One run over a backlog."""
+
+    def __init__(
+        self, site: Site, run: str, spending: Spending, *, workers: int | None, say: Say, tell: Tell
+    ) -> None:
+        self._site = site
+        self._run = run
+        self._spending = spending
+        self._say = say
+        self._tell = tell
+        self._signals = Signals(say, "finishing what is in hand, then leaving")
+        self._settings = settings_of(
+            site.plan,
+            spending.ledger.book,
+            projection=spending.attempts.projection,
+            workers=workers,
+        )
+
+    def work(self) -> Outcome:
+        with self._signals.handled() as handle:
+            ray = self._start_ray()
+            try:
+                handle()  # Ray has put its own handlers there
+                why = self._until_done(ray)
+            finally:
+                ray.close()
+        read = _read(self._site, self._run)
+        if self._signals.come is not None:
+            return _outcome(read, stopped=f"ended by {self._signals.come}")
+        return _outcome(read, stopped=why)
+
+    def _start_ray(self) -> LocalRay:
+        for ended in end_leftovers():
+            self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
+        self._say("starting a private Ray on this machine")
+        settings = self._settings
+        ray = start_local(cpus=settings.slots + SPARE_CPUS, resources=settings.resources)
+        ray_worker._worker_logs_enabled = False  # they would be on this process's stdout
+        self._say(f"dashboard {ray.dashboard_url}")
+        return ray
+
+    def _until_done(self, ray: LocalRay) -> str | None:
+        """Work; why that came to an end although something is open."""
+        root = self._site.root if "://" in self._site.root else str(Path(self._site.root).resolve())
+        seat = Seat(root=root, account=self._spending.ledger.account)
+        served = open_seat(seat)  # it lives as long as this handle
+        pool = QcPool(
+            root,
+            self._site.name,
+            self._run,
+            secrets.token_hex(6),
+            settings=self._settings,
+            door=Teller(seat, hold_s=TELLER_S),
+            folder=ray.folder / "qc",
+            say=self._say,
+        )
+        try:
+            return self._follow(pool)
+        finally:
+            pool.close()
+            del served
+
+    def _follow(self, pool: QcPool) -> str | None:
+        began, away_since = time.time(), None
+        while self._signals.come is None:
+            glance = pool.turn()
+            self._tell(glance)
+            if pool.broken is not None:
+                raise pool.broken
+            if glance.looked_at >= began and not glance.busy:
+                if not glance.open:
+                    return None
+                if pool.refusal is not None and not glance.workers:
+                    raise pool.refusal
+                if glance.waits is not None:
+                    return glance.waits
+            away_since = _away(glance, away_since)
+            time.sleep(POLL_S)
+        return None
+
+
+def _away(glance: QcGlance, since: float | None) -> float | None:
+    """Since when the store has not answered; None while it does."""
+    if glance.away is None:
+        return None
+    now = time.monotonic()
+    if since is not None and now - since > HOLD_S:
+        raise StoreUnavailableError(f"the store stayed away for {HOLD_S:.0f} s: {glance.away}")
+    return now if since is None else since
+
+
+def _read(site: Site, run: str) -> QcRead:
+    read = read_qc(site.store, site.name, run, now=time.time())
+    if read is None:
+        raise GateError(
+            f"the plan of {site.name} has no [qc]: nothing of it has to be examined",
+            field="qc",
+            rule="a table [qc]: owner, every, roster, fail, on_failure",
+        )
+    return read
+
+
+def _open(read: QcRead) -> bool:
+    """Whether there is something that a worker could examine."""
+    return any(each.open and each.status != "parked" for each in read.backlog.standings)
+
+
+def _outcome(read: QcRead, stopped: str | None = None) -> Outcome:
+    parked = [each for each in read.backlog.standings if each.status == "parked"]
+    why, code = stopped, 0
+    if stopped is not None or (parked and read.pause is not None):
+        why, code = stopped or (read.pause.words if read.pause else None), 4
+    elif parked:
+        updates = ", ".join(f"{each.update:,}" for each in parked[:6])
+        why, code = f"{len(parked)} parked (update {updates}): a person is needed", 3
+    return Outcome(experiment=read.experiment, run=read.run, counts=read.counts(), exit_code=code, why=why)
+
+
+# --- money ------------------------------------------------------------------------------------------------------
+
+
+def _open_spending(site: Site, read: QcRead) -> Spending:
+    assert site.locked is not None
+    acts = read_acts(site.store, site.name)
+    spending = open_spending(site, site.locked, site.run_log("qc run"), acts)
+    now = time.time()
+    spending.ledger.decide(lambda book: ends_of_dead_workers(book, read, now), at=now)
+    return spending
+
+
+def ends_of_dead_workers(book: Book, read: QcRead, now: float) -> list[Record]:
+    """The ends of QC leases whose workers are known to be gone, by the claims that name them."""
+    dead = {
+        claim.lease
+        for standing in (*read.backlog.standings, *read.backlog.others)
+        for claim in standing.said.claims
+        if claim.lease is not None and gone(claim.place)
+    }
+    ends: list[Record] = []
+    for lease in book.open_leases(read.experiment):
+        name = lease.reserved.lease
+        if lease.reserved.line == LINE and name in dead:
+            how = "its process is gone; charged until that was seen"
+            event = settle_at_most(book, name, time_ms=elapsed_ms(lease, now), reason="killed", how=how)
+            ends += [] if event is None else [event]
+    return ends
+
+
+__all__ = ["Outcome", "ends_of_dead_workers", "run_backlog"]
