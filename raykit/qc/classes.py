@@ -8,6 +8,8 @@ brier_skill         1 - brier / brier of those shares: 0 is no skill, 1 is perfe
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from raykit.qc.strata import Array, Strata
@@ -46,11 +48,16 @@ def class_scores(probabilities: Array, labels: Array, strata: Strata) -> dict[st
 
 
 def calibration_error(confidence: Array, right: Array) -> float:
-    """Expected calibration error over bins of equal mass; units of equal confidence stay in their order."""
-    order = np.argsort(confidence, kind="stable")
-    bins = np.array_split(order, min(BINS, len(order)))
-    gaps = [len(each) * abs(right[each].mean() - confidence[each].mean()) for each in bins]
-    return float(sum(gaps) / len(order))
+    """Expected calibration error over bins of equal mass.
+
+    Units of equal confidence are in one bin, that of the middle one of them: a roster is sorted by stratum, and bins
+    that divided them by their place would hold one class each.
+    """
+    _, level, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - counts / 2
+    bins = (middle * min(BINS, len(confidence)) / len(confidence)).astype(int)[level]
+    gaps = np.bincount(bins, weights=right - confidence)
+    return math.fsum(np.abs(gaps)) / len(confidence)
 
 
 def _skill(error: float, of_no_skill: float) -> float | None:
