@@ -133,6 +133,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "switch": Entry("raykit.cli.choosing:switch", "Put it into production in the place of another."),
         },
     ),
+    "report": Entry("raykit.cli.report:report", "One experiment as a page that needs nothing else."),
     "check": Entry("raykit.cli.reading:check", "Check what a store holds against its digests."),
     "doctor": Entry("raykit.cli.doctor:doctor", "Is this machine, and this store, fit to run on?"),
 }
