@@ -342,14 +342,20 @@ def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
         )
 
 
-def commits_table(view: RunView, selected: Commit | None, scores: Mapping[int, float | None]) -> str:
-    """Every checkpoint, and which one the plan's rule selects so far."""
+def commits_table(
+    view: RunView,
+    selected: Commit | None,
+    scores: Mapping[int, float | None],
+    kept: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Every checkpoint, which one the plan's rule selects so far, and by manifest who keeps it."""
     rows = []
     for item in view.commits:
         commit = item.commit
-        note = "" if item.counts else "superseded"
+        notes = [] if item.counts else ["superseded"]
         if commit == selected:
-            note = "selected"
+            notes = ["selected"]
+        notes += (kept or {}).get(commit.sha256, ())
         rows.append(
             (
                 output.count(commit.update),
@@ -359,7 +365,7 @@ def commits_table(view: RunView, selected: Commit | None, scores: Mapping[int, f
                 commit.reason,
                 number(scores.get(commit.update)),
                 output.short(commit.sha256),
-                note,
+                ", ".join(notes),
             )
         )
     headers = ("UPDATE", "ATTEMPT", "SIZE", "CLASS", "REASON", "DEV", "MANIFEST", "")

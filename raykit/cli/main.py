@@ -104,10 +104,10 @@ COMMANDS: Mapping[str, Entry | Group] = {
     "checkpoints": Group(
         "The checkpoints of a run.",
         {
-            "list": Entry(
-                "raykit.cli.reading:checkpoints_list", "Every checkpoint, and which one is selected."
-            ),
-            "verify": Entry("raykit.cli.reading:checkpoints_verify", "Read checkpoints and compare digests."),
+            "list": Entry("raykit.cli.checkpoints:list_", "Every checkpoint, and which one is selected."),
+            "verify": Entry("raykit.cli.checkpoints:verify_", "Read checkpoints and compare digests."),
+            "pin": Entry("raykit.cli.checkpoints:pin", "Keep one for good, or no longer."),
+            "export": Entry("raykit.cli.checkpoints:export", "Take an approved candidate out of the store."),
         },
     ),
     "qc": Group(
@@ -134,6 +134,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
         },
     ),
     "report": Entry("raykit.cli.report:report", "One experiment as a page that needs nothing else."),
+    "gc": Entry("raykit.cli.gc:gc", "Which checkpoints could go; nothing is deleted."),
     "check": Entry("raykit.cli.reading:check", "Check what a store holds against its digests."),
     "doctor": Entry("raykit.cli.doctor:doctor", "Is this machine, and this store, fit to run on?"),
 }

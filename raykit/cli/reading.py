@@ -1,4 +1,4 @@
-"""Commands that only read a store: `status`, `ls`, `show`, `logs`, `history`, `checkpoints`, `check`.
+"""Commands that only read a store: `status`, `ls`, `show`, `logs`, `history`, `check`.
 
 None of them writes, starts or needs Ray, and a run that goes on is not disturbed by any.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raykit.cli import look, output
+from raykit.cli.checkpoints import Run, scores
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root, require_store
 from raykit.cli.progress import bar
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from raykit.records import Commit, Registered
     from raykit.store.base import Listed, ObjectStore
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="experiment, or experiment/run.")]
 SeriesName = Literal["train", "development", "monitor"]
 
 FOLLOW_S = 1.0
@@ -219,7 +219,7 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         output.print_json({**({} if view is None else view.plain()), "ledger": dossier.plain()})
         return
     if view is not None:
-        _print(look.run_lines(view, _selected(found, view), _scores(found, view), time.time(), at_root(root)))
+        _print(look.run_lines(view, _selected(found, view), scores(found, view), time.time(), at_root(root)))
         print()
     _print(dossier_lines(dossier))
 
@@ -376,83 +376,6 @@ def _print_rows(table: AnyTable, last: int | None) -> None:
             print(look.monitor_table(shown))  # type: ignore[arg-type]
 
 
-# --- checkpoints --------------------------------------------------------------------------------------------
-
-
-def checkpoints_list(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
-    """Every checkpoint, its score on the development split, and which one the plan selects so far.
-
-    Raises:
-        NotFoundError: there is no such run.
-        InvalidInput: the experiment has several runs.
-        CorruptError: the log or the development history cannot be read.
-        StoreUnavailableError: the store did not answer.
-    """
-    found = open_root(root)
-    view = found.run(run)
-    selected, scores = found.selected(view), _scores(found, view)
-    if as_json:
-        output.print_json(
-            [
-                {
-                    **item.commit.plain(),
-                    "at": item.at,
-                    "counts": item.counts,
-                    "selected": item.commit == selected,
-                    "score": scores.get(item.commit.update),
-                }
-                for item in view.commits
-            ]
-        )
-    elif not view.commits:
-        print(f"{view.id} has no checkpoints yet")
-    else:
-        print(look.commits_table(view, selected, scores))
-
-
-def checkpoints_verify(
-    run: Run,
-    update: Annotated[int | None, typer.Option("--update", min=0, help="Only those of this update.")] = None,
-    root: Root = DEFAULT_ROOT,
-    as_json: Json = False,
-) -> None:
-    """Read checkpoints whole and compare every digest; exit code 5 if one does not hold.
-
-    Raises:
-        NotFoundError: there is no such run, or no checkpoint of that update.
-        InvalidInput: the experiment has several runs.
-        CorruptError: the log cannot be read.
-        StoreUnavailableError: the store did not answer.
-    """
-    from raykit.store.commit import verify
-
-    found = open_root(root)
-    view = found.run(run)
-    commits = [item.commit for item in view.commits if update is None or item.commit.update == update]
-    if not commits:
-        what = "checkpoints" if update is None else f"checkpoint of update {update}"
-        raise NotFoundError(f"{view.id} has no {what}", field="--update", value=update)
-    wrong: dict[int, str] = {}
-    with bar("verify", quiet=as_json) as tell:
-        for n, commit in enumerate(commits):
-            try:
-                verify(found.store, commit)
-            except (CorruptError, NotFoundError) as error:
-                wrong[n] = error.message
-            tell(n + 1, len(commits))
-    if as_json:
-        output.print_json(
-            [{**c.plain(), "ok": n not in wrong, "found": wrong.get(n)} for n, c in enumerate(commits)]
-        )
-    else:
-        rows = [
-            (output.count(c.update), str(c.attempt), output.size(c.size_bytes), wrong.get(n, "verified"))
-            for n, c in enumerate(commits)
-        ]
-        print(output.table(("UPDATE", "ATTEMPT", "SIZE", "FOUND"), rows, right=("UPDATE", "SIZE")))
-    _end(bool(wrong))
-
-
 # --- check --------------------------------------------------------------------------------------------------
 
 
@@ -494,16 +417,3 @@ def _selected(found: ReadRoot, view: RunView) -> Commit | None:
         return found.selected(view)
     except CorruptError:
         return None
-
-
-def _scores(found: ReadRoot, view: RunView) -> dict[int, float | None]:
-    """What the plan selects by, at each update where it was measured; nothing where the history is damaged."""
-    from raykit.read.view import selection
-
-    chosen = selection(view.lock)
-    if chosen is None:
-        return {}
-    try:
-        return {row.update: row.metrics.get(chosen[1]) for row in found.history(view, "development").rows()}
-    except CorruptError:
-        return {}

@@ -16,6 +16,7 @@ from raykit.read.candidates.gates import (
     examination_of,
     require_approved,
     require_examined,
+    run_of_key,
 )
 from raykit.read.candidates.inventory import inventory_of, redo
 from raykit.read.candidates.one import CandidateRead, Stages, read_candidate
@@ -35,5 +36,6 @@ __all__ = [
     "registration",
     "require_approved",
     "require_examined",
+    "run_of_key",
     "supports",
 ]

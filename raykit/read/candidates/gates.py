@@ -106,7 +106,12 @@ def examination_of(store: ObjectStore, said: Registered, *, now: float) -> Exami
 
 def run_of(said: Registered) -> str:
     """The run whose checkpoint it is."""
-    known = layout.known(said.key)
+    return run_of_key(said.key)
+
+
+def run_of_key(key: str) -> str:
+    """The run that the manifest of a checkpoint lies in."""
+    known = layout.known(key)
     return "main" if known is None else known.parts.get("run", "main")
 
 

@@ -9,11 +9,11 @@ from raykit.candidates.evidence import planned_surfaces
 from raykit.errors import CorruptError, InvalidInput
 from raykit.plan import Lock, LockedBase
 from raykit.read.bases import base_facts
+from raykit.read.candidates.gates import run_of_key
 from raykit.read.dossier.frozen import read_manifest
 from raykit.read.root import Root
 from raykit.read.view import selection
 from raykit.records import CandidateRole, Registered, Surface
-from raykit.store import layout
 from raykit.store.base import ObjectStore
 
 
@@ -69,9 +69,7 @@ def registration(
 
 
 def _lock(store: ObjectStore, locked: LockedBase) -> Lock | None:
-    known = layout.known(locked.key)
-    run = "main" if known is None else known.parts["run"]
-    return Root(store, time.time).run(f"{locked.experiment}/{run}").lock
+    return Root(store, time.time).run(f"{locked.experiment}/{run_of_key(locked.key)}").lock
 
 
 def _planned(lock: Lock | None) -> tuple[Surface, ...]:
