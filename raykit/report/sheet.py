@@ -1,7 +1,8 @@
 """The contact sheet: the roster's shown units over updates, each as its panels at true aspect.
 
-A receipt's `panels.png` has one row for each shown unit, all equally high, from the top in the roster's order. A row
-is cut out whole, with all its panels beside each other, and is never stretched: every cell of the sheet has one scale.
+A receipt's `panels.png` is what `raykit.work.panels` makes: one row for each shown unit, from the top in the roster's
+order, each as high as its tallest panel, with bars of one grey between rows and around. A row is cut out whole, with
+all its panels beside each other, and is never stretched: every cell of the sheet has one scale.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import matplotlib
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from raykit.records import Roster
@@ -21,17 +24,21 @@ from raykit.report.drawing import BAD, INK, MUTED, RULE
 PANELS = "panels.png"
 """What a receipt calls the picture of its panels."""
 
+BAR_PX, GROUND = 4, (112, 112, 112)
+"""The bars in it."""
+
 State = Literal["passed", "failed", "waiting"]
 
 MAX_COLUMNS, MAX_ROWS = 12, 30
 MAX_WIDTH_PX, MAX_HEIGHT_PX = 3000, 4000
 MAX_PANELS_PX = 60_000_000
 """More pixels than that are not decoded."""
-LEAST_ROW_PX = 44
-"""Smaller pictures are enlarged by a whole factor, so that their pixels stay pixels."""
+LEAST_ROW_PX = 40
+"""Where every row is smaller, all are enlarged by a whole factor, so that their pixels stay pixels."""
 GAP_PX, MARGIN_PX, FRAME_PX, HEADER_PX, LINE_PX = 12, 20, 4, 64, 22
 LABEL_PX, SMALL_PX = 18, 15
-MAX_LABEL = 18
+LEAST_STEP_PX = 78
+MAX_LABEL, MAX_TITLE = 18, 90
 
 Font = ImageFont.FreeTypeFont
 
@@ -57,17 +64,16 @@ def draw_sheet(roster: Roster, columns: Sequence[Column], *, title: str) -> byte
         ValueError: no checkpoint has panels.
     """
     shown = thinned(columns)
-    rows = [unit for unit in roster.units if unit.id in roster.shown]
-    rows.sort(key=lambda unit: roster.shown.index(unit.id))
-    labels = [unit.stratum for unit in rows][:MAX_ROWS]
-    strips = [_strips(each, len(roster.shown))[:MAX_ROWS] for each in shown]
-    size = max((strip.size for each in strips for strip in each), default=None)
-    if size is None or not labels:
+    strata = {unit.id: unit.stratum for unit in roster.units}
+    labels = [strata.get(id, id) for id in roster.shown]
+    strips = [_strips(each, len(labels)) for each in shown]
+    if not any(strips):
         raise ValueError("no checkpoint has panels")
     left_out = [f"{len(shown):,} of {len(columns):,} checkpoints"] if len(shown) < len(columns) else []
-    if len(rows) > MAX_ROWS:
-        left_out.append(f"{MAX_ROWS} of {len(rows):,} units")
-    return _png(_Sheet(labels, shown, size).draw(strips, title, roster.stratum, left_out))
+    if len(labels) > MAX_ROWS:
+        left_out.append(f"{MAX_ROWS} of {len(labels):,} units")
+    cut = [each[:MAX_ROWS] for each in strips]
+    return _png(_Sheet(labels[:MAX_ROWS], shown, cut).draw(title, roster.stratum, left_out))
 
 
 def thinned(columns: Sequence[Column]) -> list[Column]:
@@ -93,10 +99,27 @@ def _evenly(among: Sequence[int], most: int) -> set[int]:
 def _strips(column: Column, rows: int) -> list[Image.Image]:
     """One picture for each shown unit; none where the checkpoint has no panels, or none that can be cut."""
     whole = None if column.panels is None else _decoded(column.panels)
-    if whole is None or rows == 0 or whole.height % rows:
+    if whole is None:
         return []
-    height = whole.height // rows
-    return [whole.crop((0, n * height, whole.width, (n + 1) * height)) for n in range(rows)]
+    spans = row_spans(np.asarray(whole), rows)
+    return [whole.crop((BAR_PX, top, whole.width - BAR_PX, bottom)) for top, bottom in spans]
+
+
+def row_spans(pixels: NDArray[np.uint8], rows: int) -> list[tuple[int, int]]:
+    """Where each of so many rows begins and ends, between bars; nothing if the picture has other rows.
+
+    Rows that are equally high are where they must be. Others are what lies between bars right across.
+    """
+    bar = (pixels == np.array(GROUND, dtype=np.uint8)).all(axis=(1, 2))
+    high, left = divmod(len(pixels) - BAR_PX * (rows + 1), max(rows, 1))
+    if rows < 1 or high < 1 or pixels.shape[1] <= 2 * BAR_PX:
+        return []
+    tops = [BAR_PX + n * (high + BAR_PX) for n in range(rows)]
+    if left == 0 and all(bar[top - BAR_PX : top].all() for top in [*tops, len(pixels)]):
+        return [(top, top + high) for top in tops]
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], bar, [True]]).astype(np.int8)))
+    spans = [(int(start), int(end)) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+    return spans if len(spans) == rows else []
 
 
 def _decoded(data: bytes) -> Image.Image | None:
@@ -115,81 +138,76 @@ def _decoded(data: bytes) -> Image.Image | None:
 class _Sheet:
     """The places of everything on it. A pixel of a panel is `factor` pixels of the sheet, both ways."""
 
-    def __init__(self, labels: Sequence[str], columns: Sequence[Column], size: tuple[int, int]) -> None:
+    def __init__(
+        self, labels: Sequence[str], columns: Sequence[Column], strips: Sequence[Sequence[Image.Image]]
+    ) -> None:
         self.labels = [clipped(label) for label in labels]
         self.columns = columns
         self.font, self.small, self.bold = _font(LABEL_PX), _font(SMALL_PX), _font(LABEL_PX, bold=True)
         self.left = MARGIN_PX + 14 + math.ceil(max(self.font.getlength(label) for label in self.labels))
-        self.factor = self._factor(size)
-        self.cell = (max(1, round(size[0] * self.factor)), max(1, round(size[1] * self.factor)))
-        self.step = max(self.cell[0] + GAP_PX, 78), self.cell[1] + GAP_PX
         self.top = MARGIN_PX + LINE_PX + HEADER_PX
+        self.factor = self._factor(strips)
+        self.cells = [[self._scaled(strip) for strip in each] for each in strips]
+        self.width = max(cell.width for each in self.cells for cell in each)
+        self.heights = [max(each[n].height for each in self.cells if each) for n in range(len(self.labels))]
+        self.step = max(self.width + GAP_PX, LEAST_STEP_PX)
+        self.tops = [self.top + sum(self.heights[:n]) + n * GAP_PX for n in range(len(self.labels))]
 
-    def _factor(self, size: tuple[int, int]) -> float:
-        width = (MAX_WIDTH_PX - self.left - MARGIN_PX) / len(self.columns) - GAP_PX
-        height = (MAX_HEIGHT_PX - 2 * HEADER_PX - MARGIN_PX) / len(self.labels) - GAP_PX
-        most = min(width / size[0], height / size[1])
-        wanted = float(max(1, math.ceil(LEAST_ROW_PX / size[1])))
+    def _factor(self, strips: Sequence[Sequence[Image.Image]]) -> float:
+        width = max(strip.width for each in strips for strip in each)
+        heights = [max(each[n].height for each in strips if each) for n in range(len(self.labels))]
+        across = ((MAX_WIDTH_PX - self.left - MARGIN_PX) / len(self.columns) - GAP_PX) / width
+        down = (MAX_HEIGHT_PX - self.top - 2 * MARGIN_PX - GAP_PX * len(heights)) / sum(heights)
+        most = min(across, down)
+        wanted = float(max(1, math.ceil(LEAST_ROW_PX / max(heights))))
         return min(wanted, math.floor(most) if most >= 1 else most)
-
-    def draw(
-        self, strips: Sequence[Sequence[Image.Image]], title: str, stratum: str, left_out: Sequence[str]
-    ) -> Image.Image:
-        notes = [f"rows: {clipped(stratum)}", *left_out]
-        least = math.ceil(
-            max(self.bold.getlength(clipped(title, 90)), self.small.getlength("; ".join(notes)))
-        )
-        width = max(self.left + self.step[0] * len(self.columns) + MARGIN_PX, least + 2 * MARGIN_PX)
-        height = self.top + self.step[1] * len(self.labels) + LINE_PX + MARGIN_PX
-        page = Image.new("RGB", (width, height), "white")
-        pen = ImageDraw.Draw(page)
-        pen.text((MARGIN_PX, MARGIN_PX), clipped(title, 90), font=self.bold, fill=INK)
-        pen.text((MARGIN_PX, height - MARGIN_PX - SMALL_PX), "; ".join(notes), font=self.small, fill=MUTED)
-        for n, label in enumerate(self.labels):
-            middle = self.top + n * self.step[1] + self.cell[1] / 2
-            pen.text((self.left - 14, middle), label, font=self.font, fill=INK, anchor="rm")
-        for n, (column, cells) in enumerate(zip(self.columns, strips, strict=True)):
-            self._column(page, pen, self.left + n * self.step[0], column, cells)
-        return page
-
-    def _column(
-        self,
-        page: Image.Image,
-        pen: ImageDraw.ImageDraw,
-        left: int,
-        column: Column,
-        cells: Sequence[Image.Image],
-    ) -> None:
-        failed = column.state == "failed"
-        ink = BAD if failed else INK
-        pen.text((left, self.top - 44), f"{column.update:,}", font=self.font, fill=ink)
-        words = {"passed": "", "failed": "FAILED", "waiting": "not yet"}[column.state]
-        if column.state == "passed" and not cells:
-            words = "no panels" if column.panels is None else "unreadable"
-        pen.text((left, self.top - 22), words, font=self.small, fill=ink if failed else MUTED)
-        for n in range(len(self.labels)):
-            place = left, self.top + n * self.step[1]
-            if n < len(cells):
-                page.paste(self._scaled(cells[n]), place)
-            else:
-                box = (*place, place[0] + self.cell[0] - 1, place[1] + self.cell[1] - 1)
-                pen.rectangle(box, outline=RULE)
-        if failed:
-            frame = FRAME_PX + 1
-            edge = (
-                left - frame,
-                self.top - frame,
-                left + self.cell[0] + FRAME_PX,
-                self.top + self.step[1] * len(self.labels) - GAP_PX + FRAME_PX,
-            )
-            pen.rectangle(edge, outline=BAD, width=FRAME_PX)
 
     def _scaled(self, strip: Image.Image) -> Image.Image:
         """At the scale of the sheet: a whole factor keeps pixels, a smaller one averages them."""
-        size = round(strip.width * self.factor), round(strip.height * self.factor)
-        size = max(1, size[0]), max(1, size[1])
+        size = max(1, round(strip.width * self.factor)), max(1, round(strip.height * self.factor))
         how = Image.Resampling.NEAREST if self.factor >= 1 else Image.Resampling.BOX
         return strip if size == strip.size else strip.resize(size, how)
+
+    def draw(self, title: str, stratum: str, left_out: Sequence[str]) -> Image.Image:
+        title, notes = clipped(title, MAX_TITLE), "; ".join([f"rows: {clipped(stratum)}", *left_out])
+        least = math.ceil(max(self.bold.getlength(title), self.small.getlength(notes)))
+        bottom = self.tops[-1] + self.heights[-1]
+        width = max(self.left + self.step * len(self.columns) + MARGIN_PX, least + 2 * MARGIN_PX)
+        page = Image.new("RGB", (width, bottom + LINE_PX + 2 * MARGIN_PX), "white")
+        pen = ImageDraw.Draw(page)
+        pen.text((MARGIN_PX, MARGIN_PX), title, font=self.bold, fill=INK)
+        pen.text((MARGIN_PX, bottom + MARGIN_PX), notes, font=self.small, fill=MUTED)
+        for label, top, height in zip(self.labels, self.tops, self.heights, strict=True):
+            pen.text((self.left - 14, top + height / 2), label, font=self.font, fill=INK, anchor="rm")
+        for n in range(len(self.columns)):
+            self._column(page, pen, n)
+        return page
+
+    def _column(self, page: Image.Image, pen: ImageDraw.ImageDraw, n: int) -> None:
+        column, cells, left = self.columns[n], self.cells[n], self.left + n * self.step
+        failed = column.state == "failed"
+        pen.text((left, self.top - 48), f"{column.update:,}", font=self.font, fill=BAD if failed else INK)
+        pen.text(
+            (left, self.top - 26), _word(column, bool(cells)), font=self.small, fill=BAD if failed else MUTED
+        )
+        for row, (top, height) in enumerate(zip(self.tops, self.heights, strict=True)):
+            if cells:
+                page.paste(cells[row], (left, top))
+            else:
+                pen.rectangle((left, top, left + self.width - 1, top + height - 1), outline=RULE)
+        if failed:
+            edge = FRAME_PX + 1
+            right, bottom = left + self.width + FRAME_PX, self.tops[-1] + self.heights[-1] + FRAME_PX
+            pen.rectangle((left - edge, self.top - edge, right, bottom), outline=BAD, width=FRAME_PX)
+
+
+def _word(column: Column, readable: bool) -> str:
+    """What is said of a checkpoint below its number."""
+    if column.state == "failed":
+        return "FAILED"
+    if column.state == "waiting":
+        return "not yet"
+    return "" if readable else "no panels" if column.panels is None else "unreadable"
 
 
 def clipped(text: str, most: int = MAX_LABEL) -> str:
