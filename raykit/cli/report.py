@@ -100,7 +100,7 @@ def _told(page: Page, at: str) -> Told:
     view, dossier = page.view, page.dossier
     return Told(
         state="not launched" if view is None else look.word(view),
-        needed=needs([] if view is None else list(_wants(page, at))),
+        needed=needs([] if view is None else list(look.wants(view, page.made_at, at))),
         made=() if dossier is None else tuple(_said(made_of(dossier))),
         came=() if dossier is None else tuple(_said(came_to(dossier))),
     )
@@ -112,22 +112,6 @@ def _said(facts: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for name, text in facts:
         yield "" if name == before else name, text
         before = name
-
-
-def _wants(page: Page, at: str) -> Iterator[str]:
-    """Who or what the run waits for, and what keeps its examinations from being complete."""
-    from raykit.qc.backlog import blocks_completion, way_on
-
-    assert page.view is not None
-    yield from look.wants(page.view, page.made_at, at)
-    if page.qc is None:
-        return
-    backlog = page.qc.backlog
-    reasons, command = blocks_completion(backlog), way_on(backlog, page.experiment)
-    if reasons:
-        yield f"QC: {'; '.join(reasons)}"
-    if command is not None:
-        yield f"-> {command}{at}"
 
 
 def _write(file: Path, html: str) -> None:

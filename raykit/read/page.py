@@ -16,7 +16,7 @@ from raykit.errors import CorruptError, NotFoundError
 from raykit.plan import Lock
 from raykit.qc.backlog import Standing
 from raykit.read.dossier import Dossier, Said, dossier_of
-from raykit.read.qc import QcRead, QcReader
+from raykit.read.qc import QcRead
 from raykit.read.root import Root
 from raykit.read.view import RunView, selection
 from raykit.records import (
@@ -32,9 +32,11 @@ from raykit.records import (
     Roster,
     Row,
     RunEntry,
+    Suite,
 )
 from raykit.store import layout
 from raykit.store.log import Log, RunLog
+from raykit.store.qc import Examinations
 
 T = TypeVar("T")
 
@@ -169,7 +171,9 @@ class _Gatherer:
             view = self._corrupt(run)
         dossier = self._try("the ledger of the experiment", lambda: dossier_of(self._root, name))
         entries = self._run_entries()
-        qc, roster = self._qc()
+        qc = view.qc if view is not None else None
+        if view is not None and view.health == "corrupt" and view.figures.health_detail is not None:
+            self._damaged.append(view.figures.health_detail)
         return Page(
             experiment=name,
             run=run,
@@ -178,7 +182,7 @@ class _Gatherer:
             view=view,
             dossier=dossier,
             qc=qc,
-            roster=roster,
+            roster=None if qc is None else self._roster(qc.suite),
             registry=read_registry(
                 self._log(layout.candidates_log(), CandidatesEntry, "the registry of candidates")
             ),
@@ -222,15 +226,9 @@ class _Gatherer:
         log = RunLog(self._store, self._experiment, self._run, by="reader")
         return self._try("the log of the run", log.refresh) or []
 
-    def _qc(self) -> tuple[QcRead | None, Roster | None]:
-        if self._run is None:
-            return None, None
-        reader = QcReader(self._store, self._experiment, self._run)
-        qc = self._try("the examinations", lambda: reader.look(now=self._root.now()))
-        if qc is None:
-            return None, None
-        suite = qc.suite
-        return qc, self._try("the roster", lambda: reader.roster(suite))
+    def _roster(self, suite: Suite) -> Roster | None:
+        examinations = Examinations(self._store, self._experiment)
+        return self._try("the roster", lambda: examinations.roster(suite.roster))
 
     # --- rows -----------------------------------------------------------------------------------------------
 

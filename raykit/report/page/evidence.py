@@ -46,7 +46,7 @@ def checkpoints(page: Page, links: Links) -> Table | None:
         "manifest",
         "",
     )
-    return Table(caption="Checkpoints", headers=headers, rows=shown, note=note)
+    return Table(caption="", headers=headers, rows=shown, note=note)
 
 
 def _checkpoint(
@@ -305,7 +305,7 @@ def digests(page: Page, links: Links) -> Table | None:
     rows = [*_inputs(page.dossier, links), *_examination_objects(page, links)]
     if not rows:
         return None
-    return Table(caption="Objects and digests", headers=("what", "key", "sha256", "held"), rows=tuple(rows))
+    return Table(caption="", headers=("what", "key", "sha256", "held"), rows=tuple(rows))
 
 
 def _inputs(dossier: Dossier | None, links: Links) -> Iterator[tuple[Cell, ...]]:

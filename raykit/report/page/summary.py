@@ -220,7 +220,7 @@ def budget(page: Page) -> Table | None:
         for line in money.lines
     )
     headers = ("line", "purpose", "planned", "spent", "reserved", "left")
-    return Table(caption="Budget", headers=headers, rows=rows)
+    return Table(caption="", headers=headers, rows=rows)
 
 
 def _table(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
