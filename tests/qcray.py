@@ -134,9 +134,7 @@ class FakeDoor:
             raise self.refuses
         self.renewed.append((lease, time_ms))
 
-    def settle(
-        self, lease: str, *, time_ms: int, reason: EndReason, how: str, at_most: bool = False
-    ) -> Any:
+    def settle(self, lease: str, *, time_ms: int, reason: EndReason, how: str, at_most: bool = False) -> Any:
         self.settled[lease] = (time_ms, reason)
 
 

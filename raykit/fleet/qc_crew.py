@@ -67,8 +67,8 @@ class QcCrew:
         self.workers: dict[str, HiredWorker] = {}
         self.lost: dict[str, Lost] = {}
         """Those that came to an end, until what they had in hand is accounted for."""
-        self.failed_starts = 0
-        """In a row: those that came to an end without a unit."""
+        self.failed_starts: list[str] = []
+        """Why those in a row came to an end that have examined nothing."""
         self.refusal: RaykitError | None = None
         """Why none may be started now."""
         self._root = root
@@ -105,8 +105,10 @@ class QcCrew:
             turns = worker.turns
             worker.hear(now)
             if worker.turns > turns:
-                self.failed_starts = 0
+                self.failed_starts = []
             worker.lease.keep(now)
+            if worker.lease.refused is not None:
+                worker.leave(worker.lease.refused)
 
     def may_start(self, now: float) -> bool:
         """Whether a lease that was refused may be asked for again."""
@@ -168,7 +170,7 @@ class QcCrew:
         worker = self.workers.pop(end.name)
         worker.end()
         if not end.expected and not worker.turns:
-            self.failed_starts += 1
+            self.failed_starts.append(end.why)
         self._ending.append(_Ending(worker=worker, end=end, since=now))
 
     def reap(self, now: float, *, at_once: bool = False) -> None:

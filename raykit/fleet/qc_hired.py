@@ -22,6 +22,7 @@ from raykit.fleet.session.local import NAMESPACE
 from raykit.qc.steer import Hired
 from raykit.records import Place
 from raykit.store.place import gone
+from raykit.work.qc_worker import Hand
 
 ASK_AGAIN_S: Final = 5.0
 """A question that was not answered for so long is asked again: it may have been lost."""
@@ -42,13 +43,14 @@ class HiredWorker:
         """What it has met that no worker could work with."""
         self.turns = 0
         """What its turns have come to so far."""
-        self._since = now
+        self._at = now
         self._heard = now
         self._asked = now
-        self._idle = now
         self._rests_until = now
         self._ready = False
-        self._held: tuple[str, int, float] | None = None
+        self._adrift = False
+        """It works although nobody waits for what comes of that: the answer was lost."""
+        self._hand: Hand | None = None
         self._gone: str | None = None
         self._spent: str | None = None
         self._leaving: str | None = None
@@ -74,21 +76,19 @@ class HiredWorker:
     @property
     def busy(self) -> bool:
         """Whether it has a unit in hand."""
-        return self._held is not None
+        return self._hand is not None
 
     def view(self, now: float) -> Hired:
         """What the pool's next step is worked out from."""
-        held = None if self._held is None else (self._update_held(), self._held[2])
         return Hired(
             name=self.name,
-            since=self._since,
             ready=self._ready,
+            working=self._work is not None or self._adrift or now < self._rests_until,
+            held=None if self._hand is None else self._hand.update,
+            at=self._at,
+            heard=self._heard,
             gone=self._gone,
             spent=self._spent,
-            working=self._work is not None or now < self._rests_until,
-            held=held,
-            heard=self._heard,
-            idle=self._idle,
             paid_until=self.lease.paid_until,
             leaving=self._leaving or self.lease.refused,
         )
@@ -97,8 +97,7 @@ class HiredWorker:
 
     def work(self, now: float) -> None:
         """Let it work off what there is."""
-        self._work = self._actor.work.remote()
-        self._heard = max(self._heard, now)
+        self._work, self._at = self._actor.work.remote(), now
 
     def leave(self, why: str) -> None:
         """Let it take nothing further."""
@@ -130,7 +129,7 @@ class HiredWorker:
             self._gone = _words(error)
             return
         except RayTaskError as error:
-            self._spent = f"{'its start' if which == '_set_up' else 'it'} failed: {_cause(error)}"
+            self._gone = f"{'its start' if which == '_set_up' else 'it'} failed: {_cause(error)}"
             return
         except RayError as error:
             self._gone = _words(error)
@@ -144,38 +143,37 @@ class HiredWorker:
             case RaykitError():
                 self._refused(answer, now)
             case _:
-                self._ready, self._idle = True, now
+                self._ready, self._at = True, now
 
     def _note(self, state: ActorState, now: float) -> None:
-        self.state, self.turns = state, state.turns
-        hand = state.hand
-        if hand is None:
-            self._held = None
-        elif self._held is None or self._held[:2] != (hand.request, hand.n):
-            self._held = (hand.request, hand.n, now)
+        if (state.hand, state.turns) != (self._hand, self.turns):
+            self._at = now
+        self.state, self.turns, self._hand = state, state.turns, state.hand
+        self._adrift = state.working and self._work is None
 
     def _came_back(self, back: CameBack, now: float) -> None:
-        self._idle, self._held = now, None
-        self.turns = max(self.turns, back.turns)
+        self._at, self._hand, self._adrift, self.turns = now, None, False, back.turns
         failure = None if back.turn is None else back.turn.failure
-        if back.how == "conflict" or (failure is not None and failure.kind != "infrastructure"):
+        if back.error is not None:
+            self._met(back.error, now)
+        elif back.how == "conflict" or (failure is not None and failure.kind != "infrastructure"):
             self._spent = back.detail or f"its last unit came to {back.how}"
-        elif back.how == "failed" or back.error is not None:
+        elif back.how == "failed":
             self._rests_until = now + REST_S
-            if isinstance(back.error, Broken | NotFoundError):
-                self.broken = back.error
 
     def _refused(self, error: RaykitError, now: float) -> None:
+        self._met(error, now)
+        if self._gone is not None:
+            self._gone = f"its start failed: {error}"
+
+    def _met(self, error: RaykitError, now: float) -> None:
+        """What kept it from going on: the store for a while, or something that stays."""
         if isinstance(error, Unknown):
             self._rests_until = now + REST_S
             return
-        self._spent = f"its start failed: {error}"
+        self._gone = str(error)
         if isinstance(error, Broken | NotFoundError):
             self.broken = error
-
-    def _update_held(self) -> int:
-        hand = None if self.state is None else self.state.hand
-        return 0 if hand is None else hand.update
 
     # --- its end --------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ Whatever goes wrong in it, the pool says so and stops: training does not notice.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -40,6 +41,7 @@ from raykit.qc.steer import (
     takable,
     unit_deadline_s,
 )
+from raykit.read.qc import QcRead
 from raykit.store import open_store
 from raykit.work.qc_worker import Rules
 
@@ -50,6 +52,8 @@ PAUSED_S: Final = 60.0
 """What a worker may take to finish its unit once a pause is in force."""
 CLAIM_SLACK_S: Final = 15.0
 """A claim holds so much longer than its pool lets a worker take: the pool says first what became of it."""
+GAP_S: Final = 10.0
+"""After so long without a round nobody is judged by when they were heard."""
 POLL_S: Final = 0.1
 END_S: Final = 10.0
 """What the last words of a pool may take beyond the units in hand."""
@@ -126,6 +130,8 @@ class QcPool:
         self._desk: QcDesk | None = None
         self._metrics: QcMetrics | None = None
         self._look_at = 0.0
+        self._last = -math.inf
+        """When the last round was."""
         self._stop: Stop | None = None
         """Why everyone comes to an end, as the store has it: a pause."""
         self._broken: RaykitError | None = None
@@ -216,26 +222,34 @@ class QcPool:
             if self._closing:
                 return
             try:
-                self._round(time.monotonic())
+                self._round()
             except RaykitError as error:
                 self._give_up(error)
             except Exception as error:  # noqa: BLE001 - whatever it is, QC ends and training goes on
                 self._give_up(RaykitError(f"{type(error).__name__}: {error}"))
             self._resting.set()
 
-    def _round(self, now: float) -> None:
+    def _round(self) -> None:
         self._observe()
+        now = time.monotonic()
         self._crew.hear(now)
         self._crew.reap(now)
         if (broken := self._crew.broken) is not None:
             self._give_up(broken)
-        read = None if self._desk is None else self._desk.read
-        if read is not None and self._desk is not None:
-            unit = self._desk.unit
-            for action in steer(self._policy, self._seen(unit, now), now):
-                self._act(action, read.suite.digest, read.tries, unit, now)
+        # after a gap what was heard is old: an answer first, then a judgement
+        if now - self._last < GAP_S:
+            self._steer(now)
+        self._last = now
         self._publish()
         self._glance = self._glimpse()
+
+    def _steer(self, now: float) -> None:
+        desk = self._desk
+        if desk is None or desk.read is None:
+            return
+        read, unit = desk.read, desk.unit
+        for action in steer(self._policy, self._seen(read, unit, now), now):
+            self._act(action, read, unit, now)
 
     def _observe(self) -> None:
         """Read the store, and write what has to be said there; one that does not answer is tried again."""
@@ -285,15 +299,13 @@ class QcPool:
         if desk.record_unit() and (unit := desk.unit) is not None:
             self._lines.append(f"QC: one check takes {unit.took_s:.1f} s and {unit.peak_bytes / 1e6:,.0f} MB")
 
-    def _seen(self, unit: Unit | None, now: float) -> Seen:
-        assert self._desk is not None
-        read = self._desk.read
+    def _seen(self, read: QcRead, unit: Unit | None, now: float) -> Seen:
         stop = self._ending or self._stop
         if self._broken is not None:
             stop = Stop(why=str(self._broken), by=now)
         return Seen(
             workers=self._crew.view(now),
-            takable=0 if read is None else len(takable(read.backlog)),
+            takable=len(takable(read.backlog)),
             unit=unit,
             free_bytes=None if self._settings.on_gpu else free_bytes(),
             stop=stop,
@@ -301,12 +313,14 @@ class QcPool:
             failed_starts=self._crew.failed_starts,
         )
 
-    def _act(self, action: Action, suite: str, tries: int, unit: Unit | None, now: float) -> None:
+    def _act(self, action: Action, read: QcRead, unit: Unit | None, now: float) -> None:
         match action:
             case Start():
                 limit_s = unit_deadline_s(self._policy, unit) + CLAIM_SLACK_S
                 self._crew.start(
-                    suite, lambda lease: Rules(tries=tries, deadline_s=limit_s, lease=lease), now
+                    read.suite.digest,
+                    lambda lease: Rules(tries=read.tries, deadline_s=limit_s, lease=lease),
+                    now,
                 )
             case Work(name=name):
                 self._crew.work(name, now)

@@ -52,26 +52,29 @@ class Hired:
     """One worker, as its pool knows it. Times are those of the pool's own clock."""
 
     name: str
-    since: float
-    """When it was started."""
     ready: bool = False
     """It has set itself up."""
-    gone: str | None = None
-    """Why its process is known to be gone."""
-    spent: str | None = None
-    """Why it takes no further unit: its last one failed."""
     working: bool = False
     """It has been told to work, and has not come back."""
-    held: tuple[int, float] | None = None
-    """The update that it examines, and since when."""
+    held: int | None = None
+    """The update that it examines."""
+    at: float = 0.0
+    """Since when it has been at what it is at: coming up, a unit, looking for one, or nothing."""
     heard: float = 0.0
     """When it answered last."""
-    idle: float = 0.0
-    """Since when it has had nothing to do."""
+    gone: str | None = None
+    """Why it is of no use any more: its process is gone, or something was raised that is no unit's."""
+    spent: str | None = None
+    """Why it takes no further unit: its last one failed."""
     paid_until: float | None = None
     """When what is paid for ends; None where nothing ends it."""
     leaving: str | None = None
     """Why it gets no further work, though it may finish what it has."""
+
+    @property
+    def idle(self) -> bool:
+        """It is there, and has nothing to do."""
+        return self.ready and not self.working and self.held is None and self.leaving is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +99,8 @@ class Seen:
     stop: Stop | None = None
     refused: bool = False
     """Nothing may be started now: it would not be paid for."""
-    failed_starts: int = 0
-    """Workers in a row that came to an end without a unit."""
+    failed_starts: Sequence[str] = ()
+    """Why workers in a row came to an end without a unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,26 +142,19 @@ def steer(policy: Policy, seen: Seen, now: float) -> tuple[Action, ...]:
     ends = [end for worker in seen.workers if (end := _end(worker, seen, limit_s, now)) is not None]
     if seen.stop is not None:
         return tuple(ends)
-    if seen.failed_starts >= STARTS:
-        return (
-            *ends,
-            GiveUp(why=f"{seen.failed_starts} workers in a row came to an end before they examined anything"),
-        )
+    if len(seen.failed_starts) >= STARTS:
+        in_a_row = f"{len(seen.failed_starts)} workers in a row came to an end before they examined anything"
+        return (*ends, GiveUp(why=f"{in_a_row}; the last one: {seen.failed_starts[-1]}"))
     ended = {end.name for end in ends}
     stay = [worker for worker in seen.workers if worker.name not in ended]
-    idle = [
-        worker
-        for worker in stay
-        if worker.ready and not worker.working and worker.leaving is None and worker.spent is None
-    ]
-    at_work = [worker for worker in stay if worker.working or not worker.ready]
-    works = [Work(name=worker.name) for worker in idle[: max(0, seen.takable)]]
+    idle = [worker for worker in stay if worker.idle]
+    works = [Work(name=worker.name) for worker in idle[: seen.takable]]
     spare = [
         End(name=worker.name, why="nothing is left for it to do", kind="infrastructure", expected=True)
         for worker in idle[len(works) :]
-        if now - worker.idle > IDLE_S and worker is not stay[0]
+        if now - worker.at > IDLE_S and worker is not stay[0]
     ]
-    return (*ends, *works, *spare, *_starts(policy, seen, stay, idle, at_work))
+    return (*ends, *works, *spare, *_starts(policy, seen, stay))
 
 
 def unit_deadline_s(policy: Policy, unit: Unit | None) -> float:
@@ -177,15 +173,12 @@ def takable(found: Backlog) -> tuple[Standing, ...]:
     return tuple(free)
 
 
-def _starts(
-    policy: Policy, seen: Seen, stay: Sequence[Hired], idle: Sequence[Hired], at_work: Sequence[Hired]
-) -> list[Start]:
+def _starts(policy: Policy, seen: Seen, stay: Sequence[Hired]) -> list[Start]:
     """Those that are started now: as many as there is work, memory and room for."""
     if seen.refused:
         return []
-    # whoever is coming up takes one of them
-    coming = sum(not worker.ready for worker in at_work)
-    wanted = seen.takable - len(idle) - coming
+    # whoever is coming up, idle or between two units takes one of them
+    wanted = seen.takable - sum(worker.held is None and worker.leaving is None for worker in stay)
     room = (1 if seen.unit is None else policy.slots) - len(stay)
     if seen.unit is not None and seen.free_bytes is not None and seen.unit.peak_bytes:
         fits = seen.free_bytes * 1000 // (seen.unit.peak_bytes * HEADROOM_PERMILLE)
@@ -211,7 +204,7 @@ def _end(worker: Hired, seen: Seen, limit_s: float, now: float) -> End | None:
     why = worker.leaving if seen.stop is None else seen.stop.why
     if why is None:
         return None
-    if not worker.working and worker.held is None:
+    if not worker.working:
         return end(why, "infrastructure", expected=True)
     if seen.stop is not None and now >= seen.stop.by:
         return end(f"dropped: {why}", "infrastructure")
@@ -220,17 +213,14 @@ def _end(worker: Hired, seen: Seen, limit_s: float, now: float) -> End | None:
 
 def _late(worker: Hired, limit_s: float, now: float) -> End | None:
     """A worker whose time is over: whether it loops, hangs, or was stopped, nobody waits for it."""
+    for_s, silent_s = now - worker.at, now - worker.heard
     if not worker.ready:
-        if now - worker.since <= START_S:
-            return None
-        return End(name=worker.name, why=f"not up after {START_S:.0f} s", kind="deadline")
-    if worker.held is not None:
-        update, since = worker.held
-        if now - since <= limit_s:
-            return None
-        why = f"update {update:,} was in hand for {now - since:.0f} s; it may take {limit_s:.0f} s"
-        return End(name=worker.name, why=why, kind="deadline")
-    # it may have taken a unit since it was last heard
-    if now - worker.heard <= limit_s:
-        return None
-    return End(name=worker.name, why=f"no answer for {now - worker.heard:.0f} s", kind="deadline")
+        late, why = for_s > START_S, f"not up after {for_s:.0f} s"
+    elif worker.held is not None:
+        late = for_s > limit_s
+        why = f"update {worker.held:,} was in hand for {for_s:.0f} s; it may take {limit_s:.0f} s"
+    elif worker.working:
+        late, why = for_s > limit_s, f"looking for work for {for_s:.0f} s"
+    else:
+        late, why = silent_s > limit_s, f"no answer for {silent_s:.0f} s"
+    return End(name=worker.name, why=why, kind="deadline") if late else None
