@@ -6,6 +6,8 @@
     view       what is there, and what has been named of it
     logs       one log: entries, chain, holes, snapshot
     runs       one run: its record, and every object that its log names
+    qc         the examinations of one experiment, and what people say of them
+    attempts   claims, failures, and what attempts have made
     money      accounts: their ledgers (held against `raykit.budget.audit`), and who belongs to which
     candidates the registry of the root, and adopted weights
     contents   objects whose key holds a digest

@@ -23,8 +23,16 @@ class Started(NamedTuple):
     attempt: AttemptStarted
 
 
-def check_run(view: View, experiment: str, run: str, locked: Sequence[Locked] | None) -> list[Started]:
-    """Look at one run; the attempts that it has started. `locked` is None where the experiment's log is not whole."""
+class Looked(NamedTuple):
+    """What the log of a run names."""
+
+    started: list[Started]
+    commits: list[Commit] | None
+    """Superseded or not; None if the log is not whole."""
+
+
+def check_run(view: View, experiment: str, run: str, locked: Sequence[Locked] | None) -> Looked:
+    """Look at one run, and tell what it names. `locked` is None where the experiment's log is not whole."""
     return _Run(view, experiment, run, locked).check()
 
 
@@ -35,7 +43,7 @@ class _Run:
         self._run = run
         self._locked = locked
 
-    def check(self) -> list[Started]:
+    def check(self) -> Looked:
         view = self._view
         view.counts["runs"] += 1
         log = read_log(view, layout.run_log(self._experiment, self._run), RunEntry)
@@ -49,11 +57,15 @@ class _Run:
         if log.whole:
             view.counts["rows"] += rules.rows
             self._strangers({attempt.attempt for attempt in rules.attempts})
-        return [
-            Started(self._experiment, key, event)
-            for key, event in log.events()
-            if isinstance(event, AttemptStarted)
-        ]
+        events = list(log.events())
+        return Looked(
+            [
+                Started(self._experiment, key, event)
+                for key, event in events
+                if isinstance(event, AttemptStarted)
+            ],
+            [event for _, event in events if isinstance(event, Commit)] if log.whole else None,
+        )
 
     def _record(self, *, started: bool) -> None:
         view, key = self._view, layout.run_record(self._experiment, self._run)

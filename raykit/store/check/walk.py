@@ -1,11 +1,12 @@
-"""The walk over every object of a store: experiments, their runs, the fleet, the money, the registry, and what
-digests name."""
+"""The walk over every object of a store: experiments, their runs and examinations, the fleet, the money, the registry,
+and what digests name."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
-from raykit.records import ExperimentEntry, FleetEntry, Locked
+from raykit.records import Commit, ExperimentEntry, FleetEntry, Locked
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.check.candidates import check_candidates
@@ -13,6 +14,7 @@ from raykit.store.check.contents import check_contents, read_lock
 from raykit.store.check.logs import ReadLog, read_log
 from raykit.store.check.money import check_money
 from raykit.store.check.people import ActRules
+from raykit.store.check.qc import check_qc
 from raykit.store.check.report import Report
 from raykit.store.check.runs import Started, check_run
 from raykit.store.check.view import Tell, View
@@ -28,10 +30,17 @@ def check(store: ObjectStore, *, read_data: bool, tell: Tell = lambda done, tota
         StoreUnavailableError: the store did not answer.
     """
     view = View(store, read_data=read_data, tell=tell)
-    locked = {name: _experiment(view, name) for (name,) in view.parts("experiment")}
+    logs = {name: _experiment(view, name) for (name,) in view.parts("experiment")}
+    locked = {name: _locked(log) if log.whole else None for name, log in logs.items()}
     started: list[Started] = []
+    commits: dict[str, dict[str, Sequence[Commit] | None]] = defaultdict(dict)
     for name, run in view.parts("experiment", "run"):
-        started += check_run(view, name, run, locked[name])
+        looked = check_run(view, name, run, locked[name])
+        started += looked.started
+        commits[name][run] = looked.commits
+    # After the runs: the checkpoints that are examined were committed before.
+    for name, log in logs.items():
+        check_qc(view, name, list(log.events()), commits[name])
     _acts(view, read_log(view, layout.fleet_log(), FleetEntry), own=None)
     # After the runs: what they name in a ledger was written there before.
     check_money(view, locked, started)
@@ -40,13 +49,12 @@ def check(store: ObjectStore, *, read_data: bool, tell: Tell = lambda done, tota
     return view.report()
 
 
-def _experiment(view: View, name: str) -> Sequence[Locked] | None:
-    """What the experiment has locked; None if its log is not whole."""
+def _experiment(view: View, name: str) -> ReadLog[ExperimentEntry]:
+    """The log of an experiment, once all that it has locked has been looked at."""
     view.counts["experiments"] += 1
     log = read_log(view, layout.experiment_log(name), ExperimentEntry)
     _acts(view, log, own=f"experiment:{name}")
-    locked = [event for _, event in log.events() if isinstance(event, Locked)]
-    for event in locked:
+    for event in _locked(log):
         for key in (
             layout.plan(name, event.plan, "plan.lock"),
             layout.plan(name, event.plan, "plan.toml"),
@@ -56,7 +64,11 @@ def _experiment(view: View, name: str) -> Sequence[Locked] | None:
         ):
             view.missing(key, "what is locked is kept", "I1")
         _lock(view, name, event.plan)
-    return locked if log.whole else None
+    return log
+
+
+def _locked(log: ReadLog[ExperimentEntry]) -> list[Locked]:
+    return [event for _, event in log.events() if isinstance(event, Locked)]
 
 
 def _lock(view: View, name: str, plan: str) -> None:
