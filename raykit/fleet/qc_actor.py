@@ -19,12 +19,13 @@ from typing import Any, Final, Literal
 
 import ray
 
-from raykit.errors import RaykitError
-from raykit.records import Place
+from raykit.errors import RaykitError, Unknown
+from raykit.records import Place, Receipt, Request, Suite
 from raykit.store import open_store
+from raykit.store.base import ObjectStore
 from raykit.store.place import this_place
 from raykit.store.qc import Examinations
-from raykit.work.examined import Examine
+from raykit.work.examined import Examine, Examined
 from raykit.work.qc_worker import Hand, Rules, Turn, Worker
 
 BENCH: Final = "raykit.work.qc_unit:Bench"
@@ -154,13 +155,7 @@ class QcActor:
     def _make(self) -> Worker:
         orders = self._orders
         store = open_store(orders.root)
-        examinations = Examinations(store, orders.experiment)
-        suite = examinations.suite(orders.suite)
-        make = _bench(orders.bench)
-        if orders.memory_bytes is not None:
-            _hold_at_most(orders.memory_bytes)
-        roster = examinations.roster(suite.roster)
-        examine = make(store, orders.experiment, suite, roster, Path(orders.folder))
+        suite = Examinations(store, orders.experiment).suite(orders.suite)
         return Worker(
             store,
             orders.experiment,
@@ -168,8 +163,33 @@ class QcActor:
             suite,
             orders.rules,
             worker=orders.worker,
-            examine=examine,
+            examine=self._examine(store, suite),
         )
+
+    def _examine(self, store: ObjectStore, suite: Suite) -> Examine:
+        """What examines. Where it cannot be had, the first unit says so: that is recorded, and counts as a try."""
+        orders, code = self._orders, Path(self._orders.folder) / "code"
+        try:
+            make = _bench(orders.bench)
+            if orders.memory_bytes is not None:
+                _hold_at_most(orders.memory_bytes)
+            code.mkdir(mode=0o700, exist_ok=True)
+            roster = Examinations(store, orders.experiment).roster(suite.roster)
+            return make(store, orders.experiment, suite, roster, code)
+        except Unknown:
+            raise  # the store is away: the start is tried again
+        except Exception as error:  # noqa: BLE001 - a recipe or its data may raise anything
+            return _Cannot(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cannot:
+    """An examination that cannot begin."""
+
+    error: Exception
+
+    def __call__(self, request: Request, key: str, reference: Receipt | None) -> Examined:
+        raise self.error
 
 
 def hire(orders: Orders, options: Mapping[str, Any]) -> Any:

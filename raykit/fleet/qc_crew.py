@@ -77,7 +77,7 @@ class QcCrew:
         self._launch = launch
         self._settings = settings
         self._door = door
-        self._folder = folder
+        self._folder = folder / f"qc-{launch}"
         self._say = say
         self._ordinal = 1
         self._again = 0.0
@@ -132,7 +132,7 @@ class QcCrew:
             self.refusal = error
             return False
         self.refusal = None
-        if self._memory_bytes is None and not self._settings.on_gpu:
+        if self._memory_bytes is None and not self._settings.gpus:
             self._memory_bytes = free_bytes() // (self._settings.slots + 1)
         name = f"qc-{self._launch}-{self._ordinal}"
         orders = Orders(

@@ -202,7 +202,7 @@ class HiredWorker:
 
 def options_of(actor: str, settings: QcSettings) -> dict[str, Any]:
     """What Ray is asked for. Nothing is restarted or repeated by Ray: the pool does both, and counts."""
-    options: dict[str, Any] = {
+    return {
         "name": actor,
         "namespace": NAMESPACE,
         "num_cpus": 1,
@@ -211,10 +211,6 @@ def options_of(actor: str, settings: QcSettings) -> dict[str, Any]:
         "max_restarts": 0,
         "max_task_retries": 0,
     }
-    if settings.shares:
-        # without a GPU of its own Ray would hide those of training from it
-        options["runtime_env"] = {"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}
-    return options
 
 
 def _words(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """The QC workers of one launch: started, watched, replaced and ended, beside training and never in its way.
 
-    pool = QcPool(root, "digits", "main", launch, settings=..., door=teller, folder=ray.folder / "qc", say=say)
+    pool = QcPool(root, "digits", "main", launch, settings=..., door=teller, folder=ray.folder, say=say)
     glance = pool.turn()                  # every half second, from the launch loop
     glance = pool.drain(until_s)          # at the end of the run
     pool.close()                          # before Ray ends
@@ -100,7 +100,7 @@ class QcPool:
         folder: Path,
         say: Callable[[str], None],
     ) -> None:
-        """`folder` is private and this pool's; each worker gets one of its own in it."""
+        """`folder` is private and on this machine: the pool makes one of its own in it, and removes it at its end."""
         self._root = root
         self._experiment = experiment
         self._run = run
@@ -307,7 +307,7 @@ class QcPool:
             workers=self._crew.view(now),
             takable=len(takable(read.backlog)),
             unit=unit,
-            free_bytes=None if self._settings.on_gpu else free_bytes(),
+            free_bytes=None if self._settings.gpus else free_bytes(),
             stop=stop,
             refused=not self._crew.may_start(now),
             failed_starts=self._crew.failed_starts,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import ray
 from ray._private import worker as ray_worker
 
 from raykit.budget.admit import settle_at_most
@@ -16,15 +17,17 @@ from raykit.budget.book import Book
 from raykit.errors import GateError, StoreUnavailableError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.door import HOLD_S, elapsed_ms
+from raykit.fleet.qc_beside import price_of, settings_of
 from raykit.fleet.qc_lease import LINE
 from raykit.fleet.qc_pool import QcGlance, QcPool
-from raykit.fleet.qc_settings import settings_of
+from raykit.fleet.qc_settings import RESOURCE, QcSettings
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site, stored_site
 from raykit.fleet.spending import Spending, open_spending
 from raykit.pauses import require_running, scopes_of
 from raykit.read.qc import QcRead, read_qc
+from raykit.read.sizing import accelerators_of
 from raykit.records import Record
 from raykit.store.people import read_acts
 from raykit.store.place import gone
@@ -94,21 +97,16 @@ class _Run:
         self._say = say
         self._tell = tell
         self._signals = Signals(say, "finishing what is in hand, then leaving")
-        self._settings = settings_of(
-            site.plan,
-            spending.ledger.book,
-            projection=spending.attempts.projection,
-            workers=workers,
-        )
+        self._slots = workers or accelerators_of(site.plan, "qc")
 
     def work(self) -> Outcome:
         with self._signals.handled() as handle:
-            ray = self._start_ray()
+            local = self._start_ray()
             try:
                 handle()  # Ray has put its own handlers there
-                why = self._until_done(ray)
+                why = self._until_done(local)
             finally:
-                ray.close()
+                local.close()
         read = _read(self._site, self._run)
         if self._signals.come is not None:
             return _outcome(read, stopped=f"ended by {self._signals.come}")
@@ -118,13 +116,12 @@ class _Run:
         for ended in end_leftovers():
             self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
         self._say("starting a private Ray on this machine")
-        settings = self._settings
-        ray = start_local(cpus=settings.slots + SPARE_CPUS, resources=settings.resources)
+        local = start_local(cpus=self._slots + SPARE_CPUS, resources={RESOURCE: float(self._slots)})
         ray_worker._worker_logs_enabled = False  # they would be on this process's stdout
-        self._say(f"dashboard {ray.dashboard_url}")
-        return ray
+        self._say(f"dashboard {local.dashboard_url}")
+        return local
 
-    def _until_done(self, ray: LocalRay) -> str | None:
+    def _until_done(self, local: LocalRay) -> str | None:
         """Work; why that came to an end although something is open."""
         root = self._site.root if "://" in self._site.root else str(Path(self._site.root).resolve())
         seat = Seat(root=root, account=self._spending.ledger.account)
@@ -134,9 +131,9 @@ class _Run:
             self._site.name,
             self._run,
             secrets.token_hex(6),
-            settings=self._settings,
+            settings=self._settings(),
             door=Teller(seat, hold_s=TELLER_S),
-            folder=ray.folder / "qc",
+            folder=local.folder,
             say=self._say,
         )
         try:
@@ -144,6 +141,12 @@ class _Run:
         finally:
             pool.close()
             del served
+
+    def _settings(self) -> QcSettings:
+        plan = self._site.plan
+        assert plan.qc is not None
+        gpus = 1.0 if ray.cluster_resources().get("GPU", 0) >= self._slots else 0.0
+        return settings_of(plan, plan.qc, price_of(plan, self._spending), slots=self._slots, gpus=gpus)
 
     def _follow(self, pool: QcPool) -> str | None:
         began, away_since = time.time(), None
