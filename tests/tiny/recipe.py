@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from raykit.train.recipe import Field, LossTerm
+from raykit.train.recipe import Field, Image, LossTerm
 
 ROWS = 60
 
@@ -108,6 +108,20 @@ class Tiny:
     def evaluate(self, model, batch):
         x, y = batch
         return {"error": (model(x) - y).square().mean(1)}
+
+    def panels(self, model, batch):
+        """Only QC asks for these: TINY_QC makes its worker `raise`, `loop`, `hog` memory, or take its time."""
+        match os.environ.get("TINY_QC", ""):
+            case "raise":
+                raise ValueError(f"panels of {batch[0].sum()} cannot be drawn")
+            case "loop":
+                while True:
+                    time.sleep(0.01)
+            case "hog":
+                self.hoard = [torch.ones(2**26) for _ in range(64)]
+            case "slow":
+                time.sleep(0.5)
+        return {"point": Image(value=batch[0].reshape(2, 2), low=-1.0, high=1.0)}
 
     def state_dict(self):
         return {"seen": self.seen}
