@@ -11,6 +11,6 @@ retention   which checkpoints of a run could go, and why each other one stays
 
 from __future__ import annotations
 
-from raykit.candidates.registry import Act, Candidate, Registry, State, Use, read_registry
+from raykit.candidates.registry import Act, Candidate, Registry, State, Use, fold, read_registry
 
-__all__ = ["Act", "Candidate", "Registry", "State", "Use", "read_registry"]
+__all__ = ["Act", "Candidate", "Registry", "State", "Use", "fold", "read_registry"]

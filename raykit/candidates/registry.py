@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -160,22 +160,27 @@ def covers(given: Use, wanted: Use) -> bool:
     return USES.index(given) >= USES.index(wanted)
 
 
-def read_registry(entries: Sequence[CandidatesEntry]) -> Registry:
-    """Read the log of the registry into its state. What is said of names that nobody registered counts for nothing."""
-    acts: dict[str, list[Act]] = defaultdict(list)
+def read_registry(entries: Iterable[CandidatesEntry]) -> Registry:
+    """Read the log of the registry into its state."""
+    return fold(all_acts(entries))
+
+
+def fold(acts: Iterable[Act]) -> Registry:
+    """What acts come to, in their order. What is said of a name that nobody has registered counts for nothing."""
+    about: dict[str, list[Act]] = defaultdict(list)
     names: list[str] = []
     production: str | None = None
-    for act in all_acts(entries):
+    for act in acts:
         event = act.event
         if isinstance(event, Registered) and event.candidate not in names:
             names.append(event.candidate)
         for name in _about(event):
-            acts[name].append(act)
+            about[name].append(act)
         if isinstance(event, Switched):
             production = event.to
         elif isinstance(event, CandidateRejected) and event.candidate == production:
             production = None
-    found = {name: Candidate(acts=tuple(acts[name])) for name in names}
+    found = {name: Candidate(acts=tuple(about[name])) for name in names}
     return Registry(candidates=found, production=found.get(production or ""))
 
 
