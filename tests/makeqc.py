@@ -58,6 +58,8 @@ class QcMaker(RunMaker):
     worthwhile = 0.01
     owner = "ada"
     report_only_supports = False
+    keep: Mapping[str, int] | None = None
+    """`run.keep_checkpoints`."""
 
     # --- what is frozen -------------------------------------------------------------------------------------
 
@@ -65,6 +67,8 @@ class QcMaker(RunMaker):
         """The plan with every default, as the lock has it."""
         settings = super().settings()
         settings["claim"] = {"metric": "ratio", "worthwhile": self.worthwhile, "compare": ["zero"]}
+        if self.keep is not None:
+            settings["run"]["keep_checkpoints"] = dict(self.keep)
         if self.report_only_supports:
             settings["claim"]["report_only"] = "supports"
         settings["splits"] = {"group": "content", "train": 0.7, "development": 0.15, "report_only": 0.15}
@@ -297,9 +301,18 @@ def make_trained(maker: QcMaker) -> QcMaker:
     return maker
 
 
-def make_examined(store: Any, *, experiment: str = "digits", scripted: bool = False) -> QcMaker:
-    """A completed run of 40 updates whose checkpoints at 0, 10, 20, 30 and 40 all passed and are reviewed."""
-    maker = make_trained(QcMaker(store, experiment=experiment))
+def make_examined(
+    store: Any, *, experiment: str = "digits", scripted: bool = False, **traits: Any
+) -> QcMaker:
+    """A completed run of 40 updates whose checkpoints at 0, 10, 20, 30 and 40 all passed and are reviewed.
+
+    `traits` are attributes of the maker: `ratios={40: 0.3}`, `worthwhile=0.02`, `report_only_supports=True`.
+    """
+    maker = QcMaker(store, experiment=experiment)
+    for name, value in traits.items():
+        assert hasattr(maker, name), name
+        setattr(maker, name, value)
+    make_trained(maker)
     updates = range(0, maker.updates + 1, maker.every)
     for update in updates:
         maker.examine(update)
