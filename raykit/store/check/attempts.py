@@ -21,6 +21,7 @@ class Attempts:
         self._experiment = experiment
         self.damaged: set[str] = set()
         """Requests of which something could not be read."""
+        self._gone: set[str] = set()
         self._claims = self._read("qc-claim", Claim)
         self._failures = self._read("qc-failure", Failure)
         self._took = self._read("qc-took", Took)
@@ -80,8 +81,7 @@ class Attempts:
             return
         for n in range(1, max(claims, default=0)):
             for kind in ("claims", "failures"):
-                key = self._key(kind, request, n)
-                if view.missing(key, "an attempt begins once the one before has failed", "I3"):
+                if self._missing(kind, request, n, "an attempt begins once the one before has failed"):
                     return
 
     def _of_a_claim(self, key: str, record: Failure | Took | Conflict) -> None:
@@ -89,13 +89,21 @@ class Attempts:
         if not isinstance(record, Took):
             view.name([key])
         claim = self._claims.get(record.request, {}).get(record.n)
+        rule = "only who has claimed an attempt ends it"
         if claim is None:
-            # The claim may be newer than the listing.
-            if view.size(self._key("claims", record.request, record.n)) is None:
-                view.find(key, "only who has claimed an attempt ends it", f"nobody claimed {record.n}", "I3")
+            self._missing("claims", record.request, record.n, rule)
         elif claim.worker != record.worker:
-            found = f"{claim.worker} claimed it, not {record.worker}"
-            view.find(key, "only who has claimed an attempt ends it", found, "I3")
+            view.find(key, rule, f"{claim.worker} claimed it, not {record.worker}", "I3")
+
+    def _missing(self, kind: str, request: str, n: int, rule: str) -> bool:
+        """Whether something is not there that others follow from; found once."""
+        key = self._key(kind, request, n)
+        if key in self._gone:
+            return True
+        if self._view.missing(key, rule, "I3"):
+            self._gone.add(key)
+            return True
+        return False
 
     def _conflict(self, conflict: Conflict, receipt: Receipt | None) -> None:
         view, key = self._view, self._key("conflicts", conflict.request, conflict.n)
