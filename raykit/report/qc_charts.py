@@ -27,11 +27,11 @@ from raykit.report.qc_series import (
     FieldSeries,
     MetricSeries,
     Waiting,
+    drawn_of,
     examined,
     field_series,
     fields_of,
     metric_series,
-    metrics_of,
     picture_file,
 )
 
@@ -61,11 +61,11 @@ def draw_qc(standings: Sequence[Standing], suite: Suite, *, title: str) -> dict[
 def qc_figures(
     standings: Sequence[Standing], suite: Suite, *, title: str
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """By file, what makes its figure: a metric each, then a field each. At most `MAX_CHARTS` of both."""
+    """By file, what makes its figure: metrics that tell something, then fields; at most `MAX_CHARTS` of each."""
     found = examined(standings)
     if not found.receipts:
         return
-    for metric in metrics_of(found, suite)[:MAX_CHARTS]:
+    for metric in drawn_of(found, suite)[:MAX_CHARTS]:
         series = metric_series(found, suite, metric)
         yield picture_file("metric", metric), _maker(metric_figure, series, title)
     for field in fields_of(found, suite)[:MAX_CHARTS]:

@@ -160,10 +160,41 @@ def examined(standings: Sequence[Standing]) -> Examined:
     )
 
 
+WORST = "worst."
+"""A metric of this beginning is the worst stratum of another one, which has a line for each stratum."""
+
+
+def judged_of(suite: Suite) -> list[str]:
+    """The metrics that the plan names."""
+    return list(dict.fromkeys([*suite.fail, *suite.metrics]))
+
+
 def metrics_of(found: Examined, suite: Suite) -> list[str]:
-    """Every metric of every receipt and of the suite: those with a threshold first."""
+    """Every metric of every receipt and of the suite: those that the plan names first."""
     recorded = [name for receipt in found.receipts for name in receipt.metrics]
-    return list(dict.fromkeys([*suite.fail, *suite.metrics, *recorded]))
+    return list(dict.fromkeys([*judged_of(suite), *recorded]))
+
+
+def drawn_of(found: Examined, suite: Suite) -> list[str]:
+    """The metrics that need a picture: what the plan names or anything failed by, and what tells something new.
+
+    The worst stratum of a metric is in the picture of that metric, and what is 0 everywhere shows nothing.
+    """
+    every = metrics_of(found, suite)
+    blamed = {finding.what for receipt in found.receipts for finding in receipt.findings}
+    certain = {*judged_of(suite), *blamed}
+
+    def tells(metric: str) -> bool:
+        if metric.startswith(WORST) and metric.removeprefix(WORST) in every:
+            return False
+        return any(value != 0.0 for receipt in found.receipts for value in _values(receipt, metric))
+
+    return [metric for metric in every if metric in certain or tells(metric)]
+
+
+def _values(receipt: Receipt, metric: str) -> list[float | None]:
+    score = receipt.metrics.get(metric)
+    return [] if score is None else [score.value, *score.strata.values()]
 
 
 def fields_of(found: Examined, suite: Suite) -> list[str]:

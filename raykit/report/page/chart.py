@@ -127,8 +127,6 @@ class Chart:
     marks: tuple[Mark, ...] = ()
     keys: tuple[Key, ...] = ()
     notes: tuple[str, ...] = ()
-    file: str | None = None
-    """Its picture in the store."""
 
 
 # --- scales -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from raykit.qc.backlog import Standing, Status, told
 from raykit.read.page import Page
 from raykit.records import QcFinding, Receipt, Suite
 from raykit.report.page.tables import Cell, Links
-from raykit.report.page.words import clean, evenly, name, number
+from raykit.report.page.words import clean, evenly, name
 from raykit.report.qc_series import (
     Examined,
     FieldSeries,
@@ -22,12 +22,13 @@ from raykit.report.qc_series import (
     examined,
     field_series,
     fields_of,
+    judged_of,
     metric_series,
     metrics_of,
 )
 from raykit.store import layout
 
-MAX_COLUMNS, MAX_METRICS, MAX_STRATA = 60, 24, 20
+MAX_COLUMNS, MAX_METRICS, MAX_STRATA, MAX_OTHERS = 60, 24, 20, 80
 
 SIGNS: dict[str, tuple[str, str]] = {
     "ok": ("\u2713", "passed"),
@@ -59,7 +60,9 @@ class Grid:
 
     headers: tuple[Cell, ...]
     groups: tuple[tuple[str, tuple[Row, ...]], ...]
-    """By metric or field: its threshold in words, and its rows."""
+    """By metric or field that something judges: its threshold in words, and its rows."""
+    others: tuple[Row, ...]
+    """Metrics that nothing judges, over all units."""
     keys: tuple[tuple[str, str, str], ...]
     """Classes that are there: class, sign, meaning."""
     findings: tuple[Cell, ...]
@@ -87,18 +90,23 @@ class _Maker:
 
     def make(self) -> Grid:
         metrics, fields = metrics_of(self.found, self.suite), fields_of(self.found, self.suite)
+        named = judged_of(self.suite)
+        others = [each for each in metrics if each not in named]
         groups = [
             ("", tuple(self._whole())),
-            *(self._metric(metric_series(self.found, self.suite, each)) for each in metrics[:MAX_METRICS]),
+            *(self._metric(metric_series(self.found, self.suite, each)) for each in named[:MAX_METRICS]),
             *(self._field(field_series(self.found, self.suite, each)) for each in fields[:MAX_METRICS]),
         ]
-        used = {cell.css for _, rows in groups for row in rows for cell in row.cells}
+        rows = [row for _, rows in groups for row in rows]
+        rows += (other := [self._other(each) for each in others[:MAX_OTHERS]])
+        used = {cell.css for row in rows for cell in row.cells}
         return Grid(
             headers=tuple(self._header(each) for each in self.shown),
             groups=tuple(groups),
+            others=tuple(other),
             keys=tuple((css, *SIGNS[css]) for css in SIGNS if css in used),
             findings=tuple(self._findings()),
-            notes=tuple(self._notes(len(metrics), len(fields))),
+            notes=tuple(self._notes(len(named), len(others), len(fields))),
         )
 
     def _header(self, standing: Standing) -> Cell:
@@ -121,9 +129,9 @@ class _Maker:
         if receipt is None:
             return _waits(standing.status)
         if standing.said.conflicts:
-            return Cell(text=f"{SIGNS['bad'][0]} two answers", css="bad", title="two attempts differed")
+            return _cell("bad", "two answers", "two attempts at this question had different answers")
         css = "ok" if receipt.verdict == "passed" else "bad"
-        return _cell(css, receipt.verdict, None if css == "ok" else told(standing))
+        return _cell(css, "", None if css == "ok" else told(standing))
 
     def _units(self, standing: Standing) -> Cell:
         receipt = standing.receipt
@@ -159,6 +167,10 @@ class _Maker:
         for stratum in _strata(series) if len(series.strata) > 1 else ():
             rows.append(Row(label=name(stratum), cells=tuple(self._scores(series, stratum))))
         return f"{name(series.metric)}{words}", tuple(rows)
+
+    def _other(self, metric: str) -> Row:
+        series = metric_series(self.found, self.suite, metric)
+        return Row(label=name(metric), cells=tuple(self._scores(series, None)))
 
     def _scores(self, series: MetricSeries, stratum: str | None) -> Iterator[Cell]:
         values = series.pooled if stratum is None else series.strata[stratum]
@@ -216,12 +228,13 @@ class _Maker:
                 why = "" if last is None else f": {last.kind}, {clean(last.message, 300)}"
                 yield Cell(text=f"update {standing.update:,}: parked, a person is needed{why}")
 
-    def _notes(self, metrics: int, fields: int) -> Iterator[str]:
+    def _notes(self, named: int, others: int, fields: int) -> Iterator[str]:
         if len(self.shown) < len(self.all):
             yield f"{len(self.shown):,} of {len(self.all):,} checkpoints are shown: those that failed and others evenly"
-        for count, what in ((metrics, "metrics"), (fields, "fields")):
-            if count > MAX_METRICS:
-                yield f"{MAX_METRICS} of {count:,} {what} are shown"
+        counts = ((named, MAX_METRICS, "metrics"), (others, MAX_OTHERS, "metrics that nothing judges"))
+        for count, most, what in (*counts, (fields, MAX_METRICS, "fields")):
+            if count > most:
+                yield f"{most} of {count:,} {what} are shown"
         if any(len(receipt.strata) > MAX_STRATA for receipt in self.found.receipts[-1:]):
             yield f"of more than {MAX_STRATA} strata, those that score worst at the newest checkpoint are shown"
 
@@ -252,7 +265,13 @@ def _waits(status: Status) -> Cell:
 
 
 def _brief(value: float | None) -> str:
-    return "" if value is None else number(float(f"{value:.3g}"))
+    """Three decimals where they tell something, so that a row can be read along its points."""
+    if value is None:
+        return ""
+    size = abs(value)
+    if value == round(value) and size < 1e6:
+        return f"{value:,.0f}"
+    return f"{value:.3f}" if 0.01 <= size < 1000 else f"{value:.3g}"
 
 
 def _about(receipt: Receipt, what: str) -> str | None:

@@ -102,7 +102,7 @@ def _learning_notes(learning: Learning) -> Iterator[str]:
 # --- one metric of the examinations -------------------------------------------------------------------------
 
 
-def metric_chart(series: MetricSeries, file: str | None) -> c.Chart | None:
+def metric_chart(series: MetricSeries) -> c.Chart | None:
     """A metric by stratum and pooled; None if it is defined nowhere."""
     limit = series.limit
     lines = [series.pooled, series.no_skill, *series.strata.values()]
@@ -135,7 +135,6 @@ def metric_chart(series: MetricSeries, file: str | None) -> c.Chart | None:
         marks=tuple(marks),
         keys=(*keys, *_mark_keys(marks)),
         notes=tuple(_metric_notes(series)),
-        file=file,
     )
 
 
@@ -221,12 +220,12 @@ def _metric_notes(series: MetricSeries) -> Iterator[str]:
 # --- one field of the examinations --------------------------------------------------------------------------
 
 
-def field_charts(series: FieldSeries, file: str | None) -> list[c.Chart]:
+def field_charts(series: FieldSeries) -> list[c.Chart]:
     """Median and percentiles in the field's own space; its spread against update 0."""
-    return [made for made in (_values_chart(series, file), _shares_chart(series, file)) if made is not None]
+    return [made for made in (_values_chart(series), _shares_chart(series)) if made is not None]
 
 
-def _values_chart(series: FieldSeries, file: str | None) -> c.Chart | None:
+def _values_chart(series: FieldSeries) -> c.Chart | None:
     lines = [series.low, series.median, series.high]
     if not any(np.isfinite(line).any() for line in lines):
         return None
@@ -254,11 +253,10 @@ def _values_chart(series: FieldSeries, file: str | None) -> c.Chart | None:
             *_mark_keys(marks),
         ),
         notes=tuple(_field_notes(series)),
-        file=file,
     )
 
 
-def _shares_chart(series: FieldSeries, file: str | None) -> c.Chart | None:
+def _shares_chart(series: FieldSeries) -> c.Chart | None:
     if not np.isfinite(series.shares).any():
         return None
     rule = series.rule
@@ -283,7 +281,6 @@ def _shares_chart(series: FieldSeries, file: str | None) -> c.Chart | None:
         shade=shade,
         marks=tuple(marks),
         keys=tuple(_mark_keys(marks)),
-        file=file,
     )
 
 

@@ -24,13 +24,12 @@ from raykit.report.page import chart, evidence, grid, lines, summary, timeline
 from raykit.report.page.tables import Links
 from raykit.report.page.words import clean
 from raykit.report.qc_series import (
-    MAX_CHARTS,
+    drawn_of,
     examined,
     field_series,
     fields_of,
+    judged_of,
     metric_series,
-    metrics_of,
-    picture_file,
 )
 
 HERE = Path(__file__).parent
@@ -82,6 +81,7 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
     """The page. `linked` says that it lies at its place in the store, from where its objects can be reached."""
     links = Links(experiment=page.experiment, linked=linked)
     embedded = sheet_of(sheet, page)
+    charts, others = qc_charts(page)
     return _template().render(
         page=page,
         told=told,
@@ -97,7 +97,8 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
         heard=summary.heard(page),
         learning=lines.learning_chart(page.learning),
         grid=grid.grid_of(page, links),
-        charts=qc_charts(page),
+        charts=charts,
+        other_charts=others,
         sheet=embedded,
         sheet_note=None
         if sheet is None or embedded is not None
@@ -118,20 +119,23 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
     )
 
 
-def qc_charts(page: Page) -> list[chart.Chart]:
-    """One chart a metric, and two a field."""
+def qc_charts(page: Page) -> tuple[list[chart.Chart], list[chart.Chart]]:
+    """One chart a metric, and two a field: of what the plan names, and of everything else."""
     if page.qc is None:
-        return []
+        return [], []
     suite, found = page.qc.suite, examined(page.standings)
     if not found.receipts:
-        return []
+        return [], []
+    named = judged_of(suite)
     made: list[chart.Chart] = []
-    for metric in metrics_of(found, suite)[:MAX_CHARTS]:
-        one = lines.metric_chart(metric_series(found, suite, metric), picture_file("metric", metric))
-        made += [one] if one is not None else []
-    for field in fields_of(found, suite)[:MAX_CHARTS]:
-        made += lines.field_charts(field_series(found, suite, field), picture_file("field", field))
-    return made[:MAX_PAGE_CHARTS]
+    others: list[chart.Chart] = []
+    for metric in drawn_of(found, suite)[:MAX_PAGE_CHARTS]:
+        one = lines.metric_chart(metric_series(found, suite, metric))
+        if one is not None:
+            (made if metric in named else others).append(one)
+    for field in fields_of(found, suite)[:MAX_PAGE_CHARTS]:
+        made += lines.field_charts(field_series(found, suite, field))
+    return made, others
 
 
 def sheet_of(data: bytes | None, page: Page) -> Sheet | None:

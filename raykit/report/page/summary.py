@@ -43,12 +43,13 @@ class Purse:
     notes: tuple[str, ...]
 
 
-def question(page: Page) -> tuple[str, str | None]:
-    """The decision, and what is done if the answer is no."""
+def question(page: Page) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The decision; what would be a success, and what is done if the answer is no."""
     settings = page.settings
-    decision, if_no = settings.get("decision"), settings.get("if_no")
+    decision = settings.get("decision")
     asked = clean(str(decision)) if decision else "what is to be decided is not known: no lock can be read"
-    return asked, clean(str(if_no)) if if_no else None
+    said = (("Success", _table(settings, "claim").get("success")), ("If no", settings.get("if_no")))
+    return asked, tuple((name, clean(str(text))) for name, text in said if text)
 
 
 def health(page: Page) -> tuple[str, str, str | None]:
@@ -93,8 +94,6 @@ def _development(page: Page) -> Figure:
         notes.append("no skill 1.0")
     if claim.get("worthwhile") is not None:
         notes.append(f"worthwhile {claim['worthwhile']}")
-    if claim.get("success"):
-        notes.append(f"success: {clean(str(claim['success']), 200)}")
     selected = next((each for each in _checkpoints(page) if each.selected), None)
     if selected is not None:
         update = selected.commit.update
