@@ -111,7 +111,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
         },
     ),
     "qc": Group(
-        "Examining checkpoints: the backlog, working it, and what people say of the results.",
+        "Examining checkpoints, and what people say of them.",
         {
             "status": Entry("raykit.cli.qc:status", "What has to be examined, how far each is, what failed."),
             "run": Entry("raykit.cli.qc:run", "Examine what is open, without training."),

@@ -23,7 +23,7 @@ from raykit.cli.options import (
     words,
 )
 from raykit.cli.progress import display
-from raykit.errors import GateError
+from raykit.errors import GateError, NotFoundError
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
@@ -67,6 +67,10 @@ def status(
 
 def run(
     name: Name,
+    update: Annotated[
+        int | None,
+        typer.Option("--update", min=0, help="Also this checkpoint, though the cadence does not ask for it."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Workers at once; as the plan's pool by default.")
     ] = None,
@@ -75,20 +79,26 @@ def run(
 ) -> None:
     """Examine what is still open, without training: with the plan and code that are frozen in the store.
 
-    Several of these may share one backlog: each question has one receipt, whoever was first.
+    A checkpoint that somebody has asked for is required from then on, as those of the cadence are. Several of these may
+    share one backlog: each question has one receipt, whoever was first.
 
     Raises:
-        NotFoundError: there is no such experiment.
+        NotFoundError: there is no such experiment, or no checkpoint at that update.
         GateError: its plan has no [qc].
         RaykitError: whatever refuses the workers, or ended them.
     """
+    from raykit.fleet.qc_pictures import draw_qc
     from raykit.fleet.qc_run import run_backlog
+    from raykit.read.qc import QcReader
 
     found = open_root(root)
     require_store(found)
     read = _read(found, name)
+    if update is not None:
+        _ask(found, read, update)
     with display(quiet=as_json) as shown:
         outcome = run_backlog(read.experiment, root, run=read.run, workers=workers, say=shown.say)
+        draw_qc(found.store, QcReader(found.store, read.experiment, read.run), say=shown.say)
     after = _read(found, name)
     if as_json:
         output.print_json({**after.plain(), "exit_code": outcome.exit_code, "why": outcome.why})
@@ -189,6 +199,31 @@ def review(
         )
     else:
         output.print_lines(qclook.reviewed(after, event, at_root(root)))
+
+
+def _ask(found: ReadRoot, read: QcRead, update: int) -> None:
+    """Ask for one checkpoint that the cadence leaves out."""
+    from raykit.records import Request
+    from raykit.store.qc import Examinations
+
+    commits = [view.commit for view in found.run(f"{read.experiment}/{read.run}").commits if view.counts]
+    wanted = next((commit for commit in commits if commit.update == update), None)
+    if wanted is None:
+        raise NotFoundError(
+            f"{read.experiment} has no checkpoint at update {update:,}",
+            field="--update",
+            value=update,
+            rule="one of " + ", ".join(f"{commit.update:,}" for commit in commits[:12]),
+            remedy=f"raykit checkpoints list {read.experiment}",
+        )
+    request = Request(
+        experiment=read.experiment,
+        run=read.run,
+        update=update,
+        checkpoint=wanted.sha256,
+        suite=read.suite.digest,
+    )
+    Examinations(found.store, read.experiment).ask(request)
 
 
 # --- reading ------------------------------------------------------------------------------------------------

@@ -167,7 +167,6 @@ class _Launch:
                 handle()  # Ray has put its own handlers there
                 while not self._patient_turn():
                     self._wait()
-                self._settle()  # training holds nothing any more; checks are paid by leases of their own
                 self._drain_qc()
             finally:
                 self._close()
@@ -329,6 +328,7 @@ class _Launch:
             self._glance = glance
             self._tell_glimpse(self._log.state)
 
+        self._settle()  # training holds nothing any more; checks are paid by leases of their own
         self._say("training is complete; what is open of its QC is examined now")
         self._qc.drain(stop, tell)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from raykit.errors import CorruptError, NotFoundError
 from raykit.pauses import Acts, InForce, in_force, scopes_of
 from raykit.plan import Lock
 from raykit.qc.backlog import Backlog, Standing, Wanted, all_of, required
@@ -170,7 +171,10 @@ class QcReader:
             return None
         digest = acts.locked[-1].plan
         if digest not in self._locks:
-            self._locks[digest] = read_lock(self._store, self.experiment, digest)
+            try:
+                self._locks[digest] = read_lock(self._store, self.experiment, digest)
+            except NotFoundError as error:
+                raise CorruptError(f"the lock that says what is examined is gone: {error}") from error
         return self._locks[digest]
 
     def roster(self, suite: Suite) -> Roster:

@@ -185,6 +185,10 @@ OPTIONS = {
     "measured": [*ACT, "--how", "--memory", "--pool", "--time-s", "--units", "--what", "NAME|PLAN"],
     "counted": [*ACT, "--digest", "--how", "--rows", "--source", "NAME|PLAN"],
     "lessons": ["--json", "--like", "--root"],
+    "qc status": ["--json", "--root", "[NAME]"],
+    "qc run": ["--json", "--root", "--update", "--workers", "NAME"],
+    "qc retry": [*ACT, "--reason", "--update", "NAME"],
+    "qc review": [*ACT, "--note", "--scripted", "--update", "--upto", "--verdict", "NAME"],
     "watch": ["--as", "--by", "--once", "--root", "[RUN]"],
     "doctor": ["--json", "--root"],
 }

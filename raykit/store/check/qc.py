@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raykit.errors import CorruptError
 from raykit.ids import sha256
-from raykit.qc.verdict import Found, judge
 from raykit.records import (
     Artifact,
     Commit,
@@ -33,6 +32,9 @@ from raykit.store.check.attempts import Attempts
 from raykit.store.check.contents import read_lock
 from raykit.store.check.view import View
 from raykit.store.qc import Examinations, miscounted, unbound
+
+if TYPE_CHECKING:
+    from raykit.qc.verdict import Found
 
 R = TypeVar("R", bound=Versioned)
 
@@ -198,6 +200,8 @@ class _Qc:
         if not receipt.fields.keys() <= suite.fields.keys():
             self._view.find(key, "a receipt scores what its suite asks", "it has other fields", "I8")
             return
+        from raykit.qc.verdict import judge  # brings numpy, which a store without receipts needs not
+
         judged = judge(suite, _numbers(receipt), reference)
         if judged.verdict == "failed":
             first = judged.findings[0]
@@ -270,6 +274,8 @@ class _Qc:
 
 def _numbers(receipt: Receipt) -> Found:
     """What a receipt was judged by, as far as it still says so."""
+    from raykit.qc.verdict import Found
+
     return Found(
         update=receipt.update,
         units=receipt.units,
