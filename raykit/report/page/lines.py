@@ -26,10 +26,7 @@ def learning_chart(learning: Learning) -> c.Chart | None:
     """The ratio of every scaled term against no skill, with the development split; None if there is nothing."""
     at = np.array(learning.updates, dtype=np.float64)
     ratios = {term: drawing.floats(values) for term, values in learning.ratios.items()}
-    scores = {
-        term: drawing.floats(row.metrics.get(f"ratio.{term}") for row in learning.development)
-        for term in ratios
-    }
+    scores = {term: _scores(learning, term, first=n == 0) for n, term in enumerate(ratios)}
     lines = [*ratios.values(), *scores.values()]
     if not lines or not any(np.isfinite(line).any() for line in lines):
         return None
@@ -59,6 +56,15 @@ def learning_chart(learning: Learning) -> c.Chart | None:
         keys=tuple(keys),
         notes=tuple(_learning_notes(learning)),
     )
+
+
+def _scores(learning: Learning, term: str, *, first: bool) -> Floats:
+    """The development ratio of a term; `ratio` by itself is that of the main one, which is the first."""
+    found = (
+        row.metrics.get(f"ratio.{term}", row.metrics.get("ratio") if first else None)
+        for row in learning.development
+    )
+    return drawing.floats(found)
 
 
 def _term_paths(

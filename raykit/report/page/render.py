@@ -22,7 +22,7 @@ from markupsafe import Markup
 from raykit.read.page import Page
 from raykit.report.page import chart, evidence, grid, lines, summary, timeline
 from raykit.report.page.tables import Links
-from raykit.report.page.words import clean
+from raykit.report.page.words import clean, many
 from raykit.report.qc_series import (
     drawn_of,
     examined,
@@ -87,10 +87,12 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
         told=told,
         style=_style(),
         signs=MARK_SIGNS,
+        many=many,
         version=metadata.version("raykit"),
         damaged=page.damaged,
         question=summary.question(page),
         health=summary.health(page),
+        qc_state=summary.qc_state(page),
         figures=list(summary.now(page)),
         purse=summary.purse(page),
         budget=summary.budget(page),

@@ -61,6 +61,18 @@ def health(page: Page) -> tuple[str, str, str | None]:
     return HEALTH_SIGNS.get(figures.health, "!"), figures.health, detail
 
 
+def qc_state(page: Page) -> tuple[str, str, str] | None:
+    """Whether its examinations let anything rest on it: a sign, words, and a class; None without `[qc]`."""
+    if page.qc is None:
+        return None
+    counts = page.qc.counts()
+    if counts["failed"] or counts["parked"]:
+        return "\u2715", f"QC: {counts['failed']:,} failed, {counts['parked']:,} parked", "bad"
+    if page.qc.backlog.complete:
+        return "\u2713", "QC examined and reviewed", ""
+    return "\u25cb", "QC not complete", ""
+
+
 # --- now ----------------------------------------------------------------------------------------------------
 
 
@@ -89,7 +101,7 @@ def _development(page: Page) -> Figure:
     notes = [f"at update {development.update:,}"]
     first = known.get(0)
     if first is not None:
-        notes.append(f"{_base_name(page)} {number(first)}")
+        notes.append(f"{number(first)} {_base_name(page)}")
     if metric == "ratio" or metric.startswith("ratio."):
         notes.append("no skill 1.0")
     if claim.get("worthwhile") is not None:
@@ -104,9 +116,9 @@ def _development(page: Page) -> Figure:
 
 
 def _base_name(page: Page) -> str:
-    """What the score at update 0 is of."""
+    """What the score at update 0 is of, after it."""
     base = page.lock.base if page.lock is not None else None
-    return "at update 0" if base is None else f"base {clean(base.candidate, 40)}"
+    return "at update 0" if base is None else f"is what the base scored, {clean(base.candidate, 40)}"
 
 
 def _checkpoints(page: Page) -> Any:
