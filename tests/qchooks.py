@@ -6,9 +6,15 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from makeqc import FACTS, STRATA, UNITS, QcMaker, make_trained
 
@@ -25,6 +31,9 @@ from raykit.records import (
     Tally,
 )
 from raykit.store.base import ObjectStore
+from raykit.store.local import LocalStore
+from raykit.store.plans import newest_stored_lock
+from raykit.store.qc import Examinations
 from raykit.work.examined import Examined
 from raykit.work.qc_worker import Rules, Turn, Worker
 
@@ -154,3 +163,108 @@ def work(at: Worker, *, turns: int = 100) -> list[Turn]:
         if done[-1].kind in ("nothing", "waiting", "paused"):
             return done
     raise AssertionError(f"still at it after {turns} turns: {done[-1]}")
+
+
+# --- a process of its own -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Started:
+    """A worker in a process of its own; it prints what came of each turn."""
+
+    process: subprocess.Popen[str]
+
+    def line(self) -> str:
+        """What it says next; empty once it has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def rest(self) -> list[str]:
+        """What it still says until it ends by itself."""
+        assert self.process.stdout is not None
+        told = self.process.stdout.read().splitlines()  # a hung one is ended by the test's own time limit
+        assert self.process.wait(timeout=30) == 0, f"it ended with {self.process.returncode}"
+        return told
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def start(root: Path, name: str, **options: object) -> Iterator[Started]:
+    """Start a worker on a store; it is ready once it has said so. Whatever becomes of it, it is gone at the end."""
+    words = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qchooks", str(root), name, *words],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    started = Started(process)
+    try:
+        assert started.line() == "ready"
+        yield started
+    finally:
+        if process.poll() is None:
+            started.kill()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def eventually(true: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + limit_s
+    pause = threading.Event()
+    while not true():
+        assert time.monotonic() < end, what
+        pause.wait(0.005)
+
+
+def at(root: Path, experiment: str = "digits") -> Made:
+    """A run that was made before."""
+    store = LocalStore(root)
+    lock = newest_stored_lock(store, experiment)
+    assert lock is not None
+    assert lock.suite is not None
+    examinations = Examinations(store, experiment)
+    suite = examinations.suite(lock.suite)
+    return Made(store, experiment, "main", suite, examinations.roster(suite.roster))
+
+
+def main() -> None:
+    """Work until nothing is left to take."""
+    parse = argparse.ArgumentParser()
+    parse.add_argument("root", type=Path)
+    parse.add_argument("name")
+    parse.add_argument("--sleep-s", type=float, default=0.0)
+    parse.add_argument("--salt", default="")
+    parse.add_argument("--tries", type=int, default=3)
+    parse.add_argument("--deadline-s", type=float, default=600.0)
+    parse.add_argument("--gate", type=Path, help="each unit waits until this file is there")
+    args = parse.parse_args()
+    made = at(args.root)
+
+    def wait(request: Request) -> None:
+        if args.gate is not None:
+            eventually(args.gate.exists, "the gate")
+
+    examine = Examine(made.suite, salt=args.salt, sleep_s=args.sleep_s, before=wait)
+    process = worker(
+        made, args.name, examine=examine, tries=args.tries, deadline_s=args.deadline_s, clock=time.time
+    )
+    print("ready", flush=True)
+    turn = process.turn()
+    while turn.kind != "nothing":
+        if turn.kind == "waiting":
+            threading.Event().wait(0.01)
+        else:
+            print(turn.kind, turn.update, flush=True)
+        if turn.kind in ("paused", "conflict"):
+            return
+        turn = process.turn()
+
+
+if __name__ == "__main__":
+    main()
