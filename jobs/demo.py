@@ -3,9 +3,10 @@
     python -m jobs.demo --root demo/store
     python -m jobs.demo --root demo/paid --rate 36 --ceiling 0.40
 
-Every act is a `raykit` command, printed before it runs, so that it can be typed again by hand. With a rate and a
-ceiling, this machine is priced as if it were rented: where the ceiling is below the cost, the run ends paused, and
-the demo with it (exit code 4), saying how a person goes on.
+Every act is a `raykit` command, printed before it runs, so that it can be typed again by hand. What a person has to do
+(look at what QC has drawn, and choose a checkpoint) is asked for on a terminal, and labelled scripted anywhere else.
+With a rate and a ceiling, this machine is priced as if it were rented: where the ceiling is below the cost, the run
+ends paused, and the demo with it (exit code 4), saying how a person goes on.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 PLAN = Path(__file__).parent / "digits" / "plan.toml"
 NAME = "digits-vae"
+CANDIDATE = "digits-best"
+SCRIPT = "demo"
 PAUSED = 4
+
+Act = tuple[str, list[str] | Callable[[str], list[str]]]
+"""What is done, and the command that does it: at once, or once somebody has said who they are."""
 
 
 def main() -> int:
@@ -32,16 +39,26 @@ def main() -> int:
     options = parser.parse_args()
     root = options.root
     plan = os.path.relpath(PLAN if options.rate is None else priced(root, options.rate, options.ceiling))
-    acts = [
+    acts: list[Act] = [
         ("check the plan", ["plan", "show", plan]),
-        ("train it", ["launch", plan]),
+        ("train it, and examine every checkpoint beside training", ["launch", plan]),
         ("what there is now", ["status"]),
+        ("what was examined", ["qc", "status", NAME]),
+        ("your turn: look at the contact sheet", review),
+        ("give the checkpoint that the plan's rule selects a name", register),
+        ("choose it, for generation", approve),
+        ("what may rest on it now", ["candidates", "show", CANDIDATE]),
         ("its history", ["history", NAME]),
-        ("its checkpoints", ["checkpoints", "list", NAME]),
+        ("a page of all of it", ["report", NAME]),
         ("is the store in order?", ["check", "--read-data"]),
     ]
-    for number, (what, command) in enumerate(acts, start=1):
-        print(f"\n[{number}/{len(acts)}] {what}\n$ raykit {shlex.join(command)}", flush=True)
+    person = ""
+    for number, (what, act) in enumerate(acts, start=1):
+        print(f"\n[{number}/{len(acts)}] {what}", flush=True)
+        if callable(act):
+            person = person or somebody(root)
+        command = act(person) if callable(act) else act
+        print(f"$ raykit {shlex.join(command)}", flush=True)
         code = raykit(command, root)
         if code == PAUSED:
             print(f"\nPaused. To see why, and to go on:{_going_on(root, priced=options.rate is not None)}")
@@ -49,10 +66,40 @@ def main() -> int:
             return code
     print(
         f"\nResults: {root}/experiments/{NAME}\n"
-        f"Pictures: {root}/experiments/{NAME}/runs/main/curves/ratio.png, development.png, fields.png\n"
+        f"Open: {root}/experiments/{NAME}/report/index.html\n"
+        f"Pictures: {root}/experiments/{NAME}/qc/pictures/contact-sheet.png, and runs/main/curves/ratio.png beside it\n"
         "Again: `make demo` leaves the finished run alone. Now prove it: `make prove`"
     )
     return 0
+
+
+# --- what a person does -------------------------------------------------------------------------------------
+
+
+def somebody(root: Path) -> str:
+    """Who looks at the sheet: whoever types a name, or the demo itself, which says that it is a script."""
+    print(f"  the sheet  {root}/experiments/{NAME}/qc/pictures/contact-sheet.png", flush=True)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return SCRIPT
+    return input(f'  Reviewed by (your name, or Enter for "{SCRIPT}, scripted"): ').strip() or SCRIPT
+
+
+def said_by(person: str) -> list[str]:
+    return ["--by", person, *(["--scripted"] if person == SCRIPT else [])]
+
+
+def review(person: str) -> list[str]:
+    note = "the digits are drawn again, each from its own latents"
+    return ["qc", "review", NAME, "--note", note, *said_by(person)]
+
+
+def register(person: str) -> list[str]:
+    return ["candidates", "register", CANDIDATE, NAME, "--role", "production-candidate", "--by", person]
+
+
+def approve(person: str) -> list[str]:
+    reason = "the best development ratio of a run whose checkpoints all passed"
+    return ["candidates", "approve", CANDIDATE, "--use", "generation", "--reason", reason, *said_by(person)]
 
 
 def priced(root: Path, rate: float, ceiling: float | None) -> Path:
