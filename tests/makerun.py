@@ -63,6 +63,8 @@ class RunMaker:
     """By role: its rows, as the lock has them."""
     accelerator_s: float | None = None
     """What its checkpoints say that they took."""
+    data: str = ""
+    """What tells its members from those of other runs."""
     ratios: Mapping[int, float] = {}
     """By update: what it scores on development, where that is not the usual."""
 
@@ -147,7 +149,7 @@ class RunMaker:
         return self.locked
 
     def _members(self) -> str:
-        files = {role: f"PAR1 {role} ".encode() * 50 for role in ("train", "development")}
+        files = {role: f"PAR1 {role} {self.data}".encode() * 50 for role in ("train", "development")}
         roles = {role: {"rows": 7, "sha256": sha256(d), "size_bytes": len(d)} for role, d in files.items()}
         manifest = canonical({"schema": 1, "roles": roles})
         digest = sha256(manifest)

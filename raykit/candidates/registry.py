@@ -62,6 +62,12 @@ class Candidate:
         return self.said.manifest
 
     @property
+    def where(self) -> str:
+        """The weights as a command line names them: `digits@40`; those from elsewhere by their name."""
+        said = self.said
+        return said.candidate if said.origin == "adopted" else f"{said.experiment}@{said.update}"
+
+    @property
     def statements(self) -> tuple[tuple[Act, Registered], ...]:
         """All that was ever said of what it is."""
         return self._of(Registered)

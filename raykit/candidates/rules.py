@@ -83,7 +83,8 @@ def _require_surface(candidate: Candidate, evidence: Evidence, *, supports: bool
             field="--surface",
             value=evidence.surface,
             rule=f"one of {names}" if names else "a surface that it was registered with",
-            remedy=f"raykit candidates register {candidate.name} ... --surface {evidence.surface}=reports --correct",
+            remedy=f"raykit candidates register {candidate.name} {candidate.where} --role {candidate.said.role} "
+            f"--surface {evidence.surface}=reports --correct --by NAME",
         )
     if not registered.may_select and not supports:
         raise GateError(
@@ -149,7 +150,7 @@ def require_role(candidate: Candidate, use: Use) -> None:
             field="role",
             value=role,
             rule=" or ".join(sorted(PRODUCTION_ROLES)),
-            remedy=f"if the role was wrong: raykit candidates register {candidate.name} ... --role "
+            remedy=f"if the role was wrong: raykit candidates register {candidate.name} {candidate.where} --role "
             "production-candidate --correct --by NAME",
         )
 
@@ -162,7 +163,7 @@ def _require_not_rejected(candidate: Candidate) -> None:
             field="NAME",
             value=candidate.name,
             rule="a recommendation after the rejection, with its evidence",
-            remedy=f"raykit candidates recommend {candidate.name} --surface ... --reason ... --by NAME",
+            remedy=f"raykit candidates recommend {candidate.name} --surface {SELECTS}.METRIC --reason ... --by NAME",
         )
 
 

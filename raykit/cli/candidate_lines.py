@@ -26,8 +26,7 @@ def surfaces(found: Sequence[Surface]) -> str:
 
 def where(candidate: Candidate) -> str:
     """`digits@40`, or where adopted weights are from."""
-    said = candidate.said
-    return f"{said.experiment}@{said.update}" if said.origin == "run" else said.source or "made elsewhere"
+    return candidate.where if candidate.said.origin == "run" else candidate.said.source or "made elsewhere"
 
 
 def by(person: str, scripted: bool) -> str:
@@ -98,7 +97,7 @@ def lines(found: CandidateRead, *, at: str) -> Iterator[str]:
     yield from output.facts(list(_stages(found))).splitlines()
     if found.inventory.items or found.inventory.unread:
         yield ""
-        yield from dependents(found.inventory, found.facts.unit)
+        yield from dependents(found.inventory)
     yield ""
     yield from output.table(("WHEN", "BY", "WHAT", ""), [_act(act) for act in candidate.acts]).splitlines()
     yield f"  -> {following(found)}{at}"
@@ -207,7 +206,7 @@ def following(found: CandidateRead) -> str:
 # --- what depends on it -------------------------------------------------------------------------------------
 
 
-def dependents(inventory: Inventory, unit: str = "usd") -> Iterator[str]:
+def dependents(inventory: Inventory) -> Iterator[str]:
     """What stays valid without a candidate and what falls, and what making it again comes to."""
     from raykit.read.candidates import redo
 
@@ -220,13 +219,17 @@ def dependents(inventory: Inventory, unit: str = "usd") -> Iterator[str]:
         yield f"  may depend on it, too: {', '.join(inventory.unread)} (their plans cannot be read)"
     again = redo(inventory)
     if again.count:
-        unpriced = f", and {again.unpriced} of which nobody has said the cost" if again.unpriced else ""
-        untimed = f", and {again.untimed} of which nobody has said the time" if again.untimed else ""
-        yield (
-            f"  without it {again.count} of {len(inventory.items)} fall: to make again "
-            f"{shown(again.cost)}{unpriced}"
-        )
-        yield f"  delay {output.duration(again.time_ms / 1000)} one after the other{untimed}"
+        cost = _known(shown(again.cost), again.unpriced, again.count)
+        delay = _known(output.duration(again.time_ms / 1000), again.untimed, again.count)
+        yield f"  without it {again.count} of {len(inventory.items)} fall: making that again costs {cost}"
+        yield f"  and takes, one after the other, {delay}"
+
+
+def _known(total: str, unknown: int, count: int) -> str:
+    """A sum, and of how many of its parts nobody has said anything."""
+    if unknown == count:
+        return "what nobody has said"
+    return total if not unknown else f"{total}, and of {unknown} of them nobody has said it"
 
 
 def _item(item: Depends) -> tuple[str, ...]:

@@ -206,7 +206,9 @@ def dependents(
     cost: Annotated[
         str | None, typer.Option("--cost", metavar="AMOUNT", help="What making it again would cost.")
     ] = None,
-    hours: Annotated[float | None, typer.Option("--hours", min=0, help="How long that would take.")] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0, max=1e9, help="How long that would take.")
+    ] = None,
     stays: Annotated[bool, typer.Option("--stays", help="It stays valid for other weights.")] = False,
     by: By = None,
     root: Root = DEFAULT_ROOT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,6 +27,7 @@ from raykit.cli.options import (
     person_of,
     words,
 )
+from raykit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from raykit.read.candidates import CandidateRead
@@ -75,7 +77,7 @@ def recommend(
     candidate observed. A metric of a split that reports supports a recommendation only where the plan allows it.
 
     Raises:
-        InvalidInput: nobody was named, or no reason was given.
+        InvalidInput: nobody was named, no reason was given, or a value is not finite.
         NotFoundError: there is no such candidate.
         GateError: its QC, its role, its surface or the difference does not carry a recommendation.
         CorruptError: the registry, a log or a record is damaged.
@@ -90,8 +92,8 @@ def recommend(
     person = person_of(by)
     why = words(reason, field="--reason", what="a recommendation needs a reason")
     given = Given(
-        value=value,
-        incumbent=incumbent_value,
+        value=_finite(value, "--value"),
+        incumbent=_finite(incumbent_value, "--incumbent-value"),
         better=better,
         how=None if how is None else words(how, field="--how", what="how the values were measured"),
     )
@@ -120,6 +122,12 @@ def recommend(
         as_json=as_json,
         root=root,
     )
+
+
+def _finite(value: float | None, field: str) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise InvalidInput(f"{value} is no score", field=field, rule="a finite number")
+    return value
 
 
 def _said(unexamined: str | None) -> str | None:

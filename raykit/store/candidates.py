@@ -195,7 +195,7 @@ def _require_the_same(known: Registered, event: Registered) -> None:
 def _again(known: Registered) -> str:
     if known.origin == "adopted":
         return f"raykit adopt SOURCE --as {known.candidate}"
-    return f"raykit candidates register {known.candidate} {known.experiment}@{known.update}"
+    return f"raykit candidates register {known.candidate} {known.experiment}@{known.update} --role ROLE"
 
 
 def _told(value: object) -> str:

@@ -24,7 +24,7 @@ def inventory_of(store: ObjectStore, candidate: Candidate) -> Inventory:
             kind=event.kind,
             name=event.name,
             falls=event.falls,
-            why=f"{event.person} says so",
+            why=f"exported by {event.person}" if event.kind == "export" else f"{event.person} says so",
             cost=event.cost,
             time_ms=event.time_ms,
         )

@@ -15,6 +15,7 @@ from raykit.read.root import Root
 from raykit.read.view import selection
 from raykit.records import CandidateRole, Registered, Surface
 from raykit.store.base import ObjectStore
+from raykit.store.candidates import find_candidate
 
 
 def registration(
@@ -29,20 +30,16 @@ def registration(
 ) -> Registered:
     """What is registered of a checkpoint; the surfaces are those of its plan where none are given.
 
+    Weights from elsewhere have their name from the start: their role and surfaces can be corrected under it.
+
     Raises:
-        InvalidInput: these are weights from elsewhere.
+        InvalidInput: weights from elsewhere were to get another name.
         CorruptError: its manifest or the registry is damaged.
         NotFoundError: its run is gone.
         StoreUnavailableError: the store did not answer.
     """
     if locked.origin == "adopted":
-        raise InvalidInput(
-            f"{locked.candidate} was made elsewhere, and has its name already",
-            field="EXPERIMENT",
-            value=locked.candidate,
-            rule="a checkpoint of a run: EXPERIMENT@UPDATE",
-            remedy=f"raykit candidates show {locked.candidate}",
-        )
+        return _adopted(store, locked, name, role, surfaces, person, corrects=corrects)
     manifest = read_manifest(store, locked.key, locked.manifest)
     if manifest is None:
         raise CorruptError(f"{locked.key} is missing, or is not the manifest that was committed", rule="I1")
@@ -66,6 +63,30 @@ def registration(
         corrects=corrects,
         person=person,
     )
+
+
+def _adopted(
+    store: ObjectStore,
+    locked: LockedBase,
+    name: str,
+    role: CandidateRole,
+    surfaces: Sequence[Surface],
+    person: str,
+    *,
+    corrects: bool,
+) -> Registered:
+    said = find_candidate(store, locked.candidate)
+    assert said is not None  # it was found under this name
+    if name != said.candidate:
+        raise InvalidInput(
+            f"{said.candidate} was made elsewhere, and has its name already",
+            field="NAME",
+            value=name,
+            rule="the same weights have one name",
+            remedy=f"raykit candidates show {said.candidate}",
+        )
+    changed = {"role": role, "surfaces": tuple(surfaces) or said.surfaces, "person": person}
+    return said.model_copy(update={**changed, "corrects": corrects})
 
 
 def _lock(store: ObjectStore, locked: LockedBase) -> Lock | None:
