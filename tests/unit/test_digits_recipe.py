@@ -201,6 +201,32 @@ def test_a_pinned_scale_is_a_collapsed_field(recipe: Any, model: Any, digits: An
     assert pinned.collapsed and pinned.spread == 0.0 and pinned.median == 0.0
 
 
+@torch.no_grad()
+def test_a_forced_code_is_what_is_drawn(recipe: Any, model: Any, digits: Any) -> None:
+    batch = digits.images[:8]
+    rng.seed(3)
+    own = recipe.fields(model, batch)
+    assert list(own) == ["latent", "code"] and own["code"].space == "linear"
+    given = {name: field.value for name, field in own.items()}
+
+    def recon(**fields: torch.Tensor) -> float:
+        rng.seed(3)
+        return recipe.losses_given(model, batch, fields)["recon"].value.item()
+
+    assert recon() == recon(**given)  # its own fields change nothing
+    assert recon(code=given["code"].roll(1, 0)) != recon() != recon(latent=10 * given["latent"])
+
+
+@torch.no_grad()
+def test_the_panels_show_one_digit_and_what_is_drawn_of_it(recipe: Any, model: Any, digits: Any) -> None:
+    panels = recipe.panels(model, digits.images[3:4])
+    assert list(panels) == ["input", "drawn"]
+    assert all(
+        image.pixels().shape == (8, 8) and (image.low, image.high) == (-1, 1) for image in panels.values()
+    )
+    assert torch.equal(panels["input"].pixels(), digits.images[3, 0])
+
+
 def test_a_hundred_updates_beat_the_mean_image_and_repeat_to_the_bit(
     recipe: Any, params: Any, digits: Any
 ) -> None:

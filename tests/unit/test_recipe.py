@@ -13,8 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from raykit.errors import PlanError
-from raykit.train.recipe import LossTerm, check_params, load_recipe, recipe_folder
+from raykit.errors import GateError, PlanError
+from raykit.plan.tables import FieldBounds
+from raykit.train.recipe import (
+    Classes,
+    Image,
+    LossTerm,
+    Text,
+    check_fields,
+    check_params,
+    load_recipe,
+    recipe_folder,
+)
 
 BARE = """
 class Bare:
@@ -331,3 +341,100 @@ def test_a_term_that_does_not_say_what_it_means_is_refused(why: str) -> None:
     with pytest.raises(PlanError) as refusal:
         LossTerm(**{"value": VALUE, **given})
     assert refusal.value.field == field
+
+
+# --- what an examination is given ---------------------------------------------------------------------------
+
+PICTURES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "grey": ((8, 12), (8, 12)),
+    "colours": ((8, 12, 3), (8, 12, 3)),
+    "grey of one example": ((1, 8, 12), (8, 12)),
+    "colours of one example": ((1, 8, 12, 3), (8, 12, 3)),
+    "one line of colours": ((1, 12, 3), (1, 12, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_a_picture_keeps_its_whole_extent(kind: str) -> None:
+    # covers QC-04
+    shape, drawn = PICTURES[kind]
+    assert Image(value=torch.zeros(shape)).pixels().shape == drawn
+
+
+NOT_GIVEN: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a picture that is a list": (Image, {"value": [[0.0]]}, "recipe.panels"),
+    "a picture with its channel first": (Image, {"value": torch.zeros(3, 8, 8)}, "recipe.panels"),
+    "a picture of two examples": (Image, {"value": torch.zeros(2, 8, 8)}, "recipe.panels"),
+    "a picture of nothing": (Image, {"value": torch.zeros(0, 8)}, "recipe.panels"),
+    "a line": (Image, {"value": torch.zeros(8)}, "recipe.panels"),
+    "a picture without a range": (Image, {"value": torch.zeros(8, 8), "low": 1.0}, "recipe.panels"),
+    "a range that is not finite": (
+        Image,
+        {"value": torch.zeros(8, 8), "high": float("inf")},
+        "recipe.panels",
+    ),
+    "logits": (
+        Classes,
+        {"probabilities": torch.tensor([[2.0, -1.0]]), "label": torch.tensor([0])},
+        "recipe.classify",
+    ),
+    "shares of something else": (
+        Classes,
+        {"probabilities": torch.tensor([[0.5, 0.2]]), "label": torch.tensor([0])},
+        "recipe.classify",
+    ),
+    "a label that is no class": (
+        Classes,
+        {"probabilities": torch.tensor([[0.5, 0.5]]), "label": torch.tensor([2])},
+        "recipe.classify",
+    ),
+    "a label that is a share": (
+        Classes,
+        {"probabilities": torch.tensor([[0.5, 0.5]]), "label": torch.tensor([1.0])},
+        "recipe.classify",
+    ),
+    "labels of other examples": (
+        Classes,
+        {"probabilities": torch.tensor([[0.5, 0.5]]), "label": torch.tensor([1, 0])},
+        "recipe.classify",
+    ),
+    "one class": (
+        Classes,
+        {"probabilities": torch.ones(1, 1), "label": torch.tensor([0])},
+        "recipe.classify",
+    ),
+    "a likelihood for each token": (Text, {"nats": torch.zeros(1, 9), "content": [b"a"]}, "recipe.text"),
+    "fewer texts than likelihoods": (Text, {"nats": torch.zeros(2), "content": [b"a"]}, "recipe.text"),
+    "text that is not encoded": (Text, {"nats": torch.zeros(1), "content": ["a"]}, "recipe.text"),
+}
+
+
+@pytest.mark.parametrize("why", NOT_GIVEN)
+def test_another_shape_is_refused_by_the_name_of_the_method(why: str) -> None:
+    kind, given, field = NOT_GIVEN[why]
+    with pytest.raises(GateError) as refusal:
+        kind(**given)
+    assert refusal.value.field == field
+
+
+def test_probabilities_of_half_precision_and_those_that_are_not_finite_are_let_through() -> None:
+    logits = torch.randn(50, 10, generator=torch.Generator().manual_seed(3))
+    label = torch.zeros(50, dtype=torch.int64)
+    assert Classes(probabilities=logits.bfloat16().softmax(1), label=label).label is label
+    broken = torch.full((1, 3), float("nan"))  # which fails the example, and not the recipe
+    assert Classes(probabilities=broken, label=torch.tensor([0])).probabilities is broken
+
+
+def test_a_field_that_has_to_be_used_needs_a_recipe_that_can_be_asked(tmp_path: Path) -> None:
+    with_fields = BARE + "    def fields(self, model, batch): ...\n"
+    recipe = load_recipe("bare:Bare", folder(tmp_path / "a", bare=with_fields))
+    watched = FieldBounds(space="linear", low=5, high=95, collapse=0.2)
+    check_fields(recipe, {"code": watched})
+    with pytest.raises(PlanError) as refusal:
+        check_fields(recipe, {"code": watched, "other": watched.model_copy(update={"used": 0.1})})
+    assert refusal.value.field == "qc.fields.other.used"
+    answers = with_fields + "    def losses_given(self, model, batch, fields): ...\n"
+    recipe = load_recipe("bare:Bare", folder(tmp_path / "b", bare=answers))
+    check_fields(recipe, {"other": watched.model_copy(update={"used": 0.1})})
+    with pytest.raises(PlanError, match="has no fields"):
+        check_fields(load_recipe("bare:Bare", folder(tmp_path / "c", bare=BARE)), {"code": watched})
