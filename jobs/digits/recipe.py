@@ -61,7 +61,10 @@ class DigitsVae:
         "qc": {
             "every": 200,
             "roster": {"stratum": "label", "units": 20},
-            "fields": {"latent": {"space": "log", "low": 5, "high": 95, "collapse": 0.2}},
+            "fields": {
+                "latent": {"space": "log", "low": 5, "high": 95, "collapse": 0.2},
+                "code": {"space": "linear", "low": 5, "high": 95, "collapse": 0.2},
+            },
             "on_failure": "continue",
         },
     }

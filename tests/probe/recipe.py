@@ -1,6 +1,7 @@
 """A recipe that offers everything an examination can ask for, on data and weights that a test can break.
 
-PROBE_DATA makes the data another than they were: `gone`, `changed`, `unreadable`, `reversed` or `offline`.
+PROBE_DATA makes the data another than they were: `gone`, `changed`, `odd`, `damaged`, `unreadable`, `reversed` or
+`offline`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class Points:
 
     def content(self, index):
         row = self.rows[index]
+        if row == 7 and self.how == "damaged":
+            raise OSError("not a picture file")
+        if row == 7 and self.how == "odd":
+            return object()
         return [row, "changed"] if self.how == "changed" and row in (5, 9) else row
 
     def __getitem__(self, index):

@@ -275,6 +275,21 @@ def test_a_planted_fault_is_found_in_real_weights(fault: str, job: Job) -> None:
         assert found.metrics["nonfinite"].strata["b"] == 1.0
 
 
+@torch.no_grad()
+def test_weights_that_are_not_finite_fail_every_unit_and_score_none(job: Job) -> None:
+    bench = job.bench()
+    first = bench(*job.commit(0), None).receipt
+    for parameter in job.live.model.parameters():
+        parameter.fill_(float("nan"))
+    found = bench(*job.commit(10), first)
+    assert found.receipt.units.failed == found.receipt.units.requested
+    lost = {("stratum-lost", "scored", name) for name in "abc"}
+    undefined = {("undefined", name, None) for name in (*FAIL, "error", "code")}
+    assert set(findings(found.receipt)) == {("nonfinite", "nonfinite", None), *lost, *undefined}
+    assert found.receipt.fields["code"].finite == 0.0 and found.receipt.fields["code"].pooled.median is None
+    assert found.pictures["panels.png"] != b""
+
+
 def test_a_model_that_answers_for_other_units_is_found_at_its_first_checkpoint(job: Job) -> None:
     bench = job.bench()
     first = bench(*job.commit(0), None).receipt
@@ -427,6 +442,11 @@ def test_a_unit_that_is_gone_is_missing_and_one_that_cannot_be_read_has_failed(
     for how, tally, what in (
         ("gone", {"failed": 0, "missing": 1}, ("missing", "missing", None)),
         ("unreadable", {"failed": 1, "missing": 0}, ("nonfinite", "failed", None)),
+        (
+            "damaged",
+            {"failed": 1, "missing": 0},
+            ("nonfinite", "failed", None),
+        ),  # so what it is cannot be told
     ):
         monkeypatch.setenv("PROBE_DATA", how)
         found = job.bench(how)(asked, key, None).receipt
@@ -450,6 +470,9 @@ def test_units_with_another_content_are_refused_by_name(job: Job, monkeypatch: p
         job.bench()
     assert refused.value.field == "dataset.content"
     assert re.search(r"^[12] of \d+ units of the roster .*: p0[59]", refused.value.message)
+    monkeypatch.setenv("PROBE_DATA", "odd")  # nothing that has a digest
+    with pytest.raises(GateError, match=r"^1 of .*: p07$"):
+        job.bench("odd")
 
 
 # --- bytes that are not what they were ----------------------------------------------------------------------
@@ -533,9 +556,6 @@ def test_another_shape_is_refused_by_the_name_of_the_method(case: str, tmp_path:
     body, field_ = WRONG[case]
     method = case.partition(",")[0]
     arguments = "self, model, batch, fields" if method == "losses_given" else "self, model, batch"
-    losses = (
-        "    def losses(self, model, batch):\n        return Probe.losses_given(Probe(), model, batch, {})\n"
-    )
     code = f"{PROBE}\n\nclass Variant(Probe):\n    def {method}({arguments}):\n        {body}\n"
     if method == "losses_given":  # which losses() of this recipe calls as well
         code += "\n    def losses(self, model, batch):\n        return Probe().losses(model, batch)\n"
