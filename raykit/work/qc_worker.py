@@ -38,6 +38,9 @@ LOOK_AGAIN_S = 10.0
 WAITS_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Between two tries at a write that the store did not take or did not answer."""
 
+INSISTS_S = 60.0
+"""After so long there is no other try: a store may take its own time for each of them."""
+
 T = TypeVar("T")
 
 
@@ -432,10 +435,13 @@ class Worker:
 
     def _surely(self, act: Callable[[], T]) -> T:
         """Repeat a write that the store did not take or did not answer, with the same bytes."""
+        until_s = time.monotonic() + INSISTS_S
         for wait_s in WAITS_S:
             try:
                 return act()
             except (UnknownOutcomeError, StoreUnavailableError):
+                if time.monotonic() > until_s:
+                    raise
                 self._sleep(wait_s)
         return act()
 

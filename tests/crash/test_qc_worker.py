@@ -70,15 +70,15 @@ def require_exactly_one_each(made: Made, updates: int) -> None:
 # --- SIGKILL ----------------------------------------------------------------------------------------------------
 
 
-def kill_at_random(root: Path, *, updates: int, kills: int, seed: int) -> Made:
+def kill_at_random(root: Path, *, updates: int, kills: int, seed: int, sleep_s: float) -> Made:
     """Start one process after the other and kill each at a random moment; the last one may finish."""
     made = backlog(LocalStore(root), updates=updates)
     rng = random.Random(seed)
     print("seed", seed)
     mid_unit = 0
     for n in range(kills):
-        with start(root, f"w{n}", tries=10_000, sleep_s=0.03) as started:
-            threading.Event().wait(rng.uniform(0.0, 0.12))
+        with start(root, f"w{n}", tries=10_000, sleep_s=sleep_s) as started:
+            threading.Event().wait(rng.uniform(0.0, 1.2 * sleep_s))
             started.kill()
         claimed = sum(len(found.claims) for found in said(made).values())
         ended = sum(len(found.failures) + (found.receipt is not None) for found in said(made).values())
@@ -86,13 +86,13 @@ def kill_at_random(root: Path, *, updates: int, kills: int, seed: int) -> Made:
     with start(root, "last", tries=10_000) as started:
         assert {line.split()[0] for line in started.rest()} <= {"published", "already"}
     print(mid_unit, "of", kills, "kills in the middle of a unit")
-    assert mid_unit
+    assert mid_unit >= kills // 2
     return made
 
 
 def test_a_few_kills_at_random_moments(tmp_path: Path) -> None:
     # covers F14, I3, QC-22, GOLD-29
-    made = kill_at_random(tmp_path, updates=40, kills=4, seed=20261130)
+    made = kill_at_random(tmp_path, updates=40, kills=4, seed=20261130, sleep_s=0.1)
     require_exactly_one_each(made, 40)
 
 
@@ -100,7 +100,7 @@ def test_a_few_kills_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_thirty_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
     # covers F14, I2, I3, QC-22, GOLD-29
-    made = kill_at_random(tmp_path, updates=110, kills=30, seed=seed)
+    made = kill_at_random(tmp_path, updates=110, kills=30, seed=seed, sleep_s=0.2)
     require_exactly_one_each(made, 110)
     assert len(receipts(made.store)) == 2 * 12
 
