@@ -87,7 +87,7 @@ def judge(suite: Suite, found: Found, reference: Receipt | None) -> Judged:
     unjudged = []
     for name in _named(suite):
         rule = suite.fail.get(name)
-        if not (learned or _always(name)) or (rule is not None and "base" in rule and found.update == 0):
+        if not (learned or _always(name)) or _waits(rule, found.update):
             unjudged.append(name)
         else:
             findings += _threshold(name, rule, found.metrics, reference)
@@ -111,7 +111,8 @@ def _unscored(suite: Suite, found: Found) -> Iterator[QcFinding]:
         ("failed", found.raised, "not readable", {"failed"}),
         ("missing", found.missing, "not in the data any more", {"missing"}),
     ):
-        if ids and not covered & suite.fail.keys():
+        judged = {name for name, rule in suite.fail.items() if not _waits(rule, found.update)}
+        if ids and not covered & judged:
             yield QcFinding(
                 kind="missing" if what == "missing" else "nonfinite",
                 what=what,
@@ -142,6 +143,11 @@ def _named(suite: Suite) -> list[str]:
 
 def _always(name: str) -> bool:
     return name.removeprefix("worst.") in SHARES
+
+
+def _waits(rule: str | None, update: int) -> bool:
+    """Whether a threshold is held against update 0, and that is this one."""
+    return rule is not None and "base" in rule and update == 0
 
 
 def _threshold(

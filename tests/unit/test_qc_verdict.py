@@ -472,6 +472,10 @@ def test_a_threshold_of_the_plan_says_how_many_may_fail_and_applies_at_update_0(
     assert named(verdict(lenient, two, update=0).findings) == [("threshold", "failed", None)]
     gone = plain(0.5, ends={3: "missing"})
     assert named(verdict(lenient, gone, update=0).findings) == [("threshold", "missing", None)]
+    # one that is held against update 0 excuses nothing there
+    held = suite({"ratio": "> 0.9", "missing": "> base + 0.2"}, from_base=True)
+    assert named(verdict(held, gone, update=0).findings) == [("missing", "missing", None)]
+    assert verdict(held, gone, reference=receipt(held, gone)).verdict == "passed"
     # a threshold on what is not finite says nothing of units that cannot be read
     narrow = suite({"ratio": "> 0.9", "nonfinite": "> 0.5"})
     assert named(verdict(narrow, two).findings) == [("nonfinite", "failed", None)]
