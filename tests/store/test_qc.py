@@ -507,10 +507,11 @@ def test_a_backlog_is_read_with_what_people_have_said(trained: Made) -> None:
     receipt, pictures = answer(made, asked(made, 0))
     at.ask(asked(made, 0))
     at.publish(receipt, pictures, took(receipt, 1))
+    for n in (10, 20):
+        at.ask(asked(made, n))
     for n in (1, 2, 3):
         claim(at, asked(made, 10), n)
         at.fail(failure(asked(made, 10), n))
-    at.ask(asked(made, 20))
     claim(at, asked(made, 20), 1)
     gone, others = answer(made, asked(made, 5))
     at.publish(gone, others, took(gone, 1))
