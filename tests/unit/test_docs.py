@@ -212,6 +212,8 @@ SAMPLES = {
     "rank": "0",
     "path": "pages/index.html",
     "account": "digits-vae",
+    "request": "0" * 64,
+    "try": "2",
 }
 PATTERNS = {
     "n": r"\d{12}",
@@ -221,6 +223,8 @@ PATTERNS = {
     "last": r"\d{8,}",
     "update": r"\d{8,}",
     "series": "development|monitor",
+    "request": "[0-9a-f]{64}",
+    "try": r"\d+",
     "path": ".+",
 }
 
