@@ -5,14 +5,12 @@ The run's log says everything, and this process may die at any instant: the next
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import ray
 from ray._private import worker as ray_worker
-from ray.train import WorkerGroupError
 
 from raykit import reconcile as brain
 from raykit.errors import (
@@ -33,6 +31,7 @@ from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Approving
+from raykit.fleet.training import Training
 from raykit.pauses import InForce, in_force, scopes_of
 from raykit.plan import Plan
 from raykit.read.qc import read_qc
@@ -116,20 +115,6 @@ def _policy(plan: Plan) -> brain.Policy:
 # --- the loop -----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Training:
-    """Ray Train's `fit` in a thread of its own."""
-
-    thread: threading.Thread | None = None
-    error: BaseException | None = None
-
-    @property
-    def word(self) -> str:
-        if self.thread is None:
-            return "not-started"
-        return "running" if self.thread.is_alive() else "returned"
-
-
 class _Launch:
     """One launch that owns its run."""
 
@@ -147,8 +132,7 @@ class _Launch:
         self._paused: str | None = None
         self._overdrawn = False
         """What was reserved is used up, and no boundary came before."""
-        self._training = _Training()
-        self._starts = 0
+        self._training = Training(claimed.task, site.plan)
         self._followed = Followed()
         self._drawn = 0
         self._told = 0
@@ -244,8 +228,8 @@ class _Launch:
 
     def _wait(self) -> None:
         """Until the next turn: half a second, or less if training returns."""
-        if self._training.word == "running" and self._training.thread is not None:
-            self._training.thread.join(LOOP_S)
+        if self._training.word == "running":
+            self._training.wait(LOOP_S)
         elif self._away_since is not None:
             time.sleep(LOOP_S)
 
@@ -288,7 +272,7 @@ class _Launch:
             launch=self._task.launch,
             place=this_place(),
             training=self._training.word,
-            starts=self._starts,
+            starts=self._training.starts,
             refused=isinstance(self._training.error, RaykitError),
             signal=self._signals.come,
             pause=self._paused,
@@ -380,34 +364,14 @@ class _Launch:
 
     def _start_training(self) -> None:
         """Start the gang; again, with what is left of the attempts, if its controller died."""
-        from raykit.train.runner import fit
-
-        ray, door, plan, launch = self._ray, self._door, self._site.plan, self._task.launch
+        ray, door, training = self._ray, self._door, self._training
         assert ray is not None and door is not None
-        used = sum(attempt.launch == launch for attempt in self._log.state.attempts)
+        used = sum(attempt.launch == self._task.launch for attempt in self._log.state.attempts)
         if used:
             self._say(
-                f"training came back without an end ({self._why()}); starting attempt {used + 1} of this launch"
+                f"training came back without an end ({training.why}); starting attempt {used + 1} of this launch"
             )
-        training = self._training = _Training()
-        name = f"{launch}-{self._starts}"
-        self._starts += 1
-
-        def work() -> None:
-            try:
-                fit(
-                    self._task,
-                    plan,
-                    storage=ray.folder / "train",
-                    name=name,
-                    restarts=max(0, plan.run.attempts - used - 1),
-                    door=door,
-                )
-            except BaseException as error:  # noqa: BLE001 - it belongs to the loop, which records it
-                training.error = error
-
-        training.thread = threading.Thread(target=work, name="raykit-fit", daemon=True)
-        training.thread.start()
+        training.start(storage=ray.folder / "train", door=door, used=used)
 
     def _failed_gate(self, reason: EndReason, why: str) -> list[Record]:
         """What keeps full runs from starting again before a repair is recorded, where a failed check ends this one."""
@@ -445,7 +409,7 @@ class _Launch:
                         attempt=newest.attempt,
                         reason=self._how(),
                         update=state.recorded(),
-                        detail=OVERDRAWN if self._overdrawn else self._why(),
+                        detail=OVERDRAWN if self._overdrawn else self._training.why,
                         cause="ceiling" if self._overdrawn else None,
                     )
                     events.append(ended)
@@ -476,19 +440,7 @@ class _Launch:
         """How an attempt ended that could not say so: its recipe failed, its money did, or it was killed."""
         if self._overdrawn:
             return "paused"
-        error = self._training.error
-        return "failed" if isinstance(error, WorkerGroupError) else "killed"
-
-    def _why(self) -> str | None:
-        """Why training came back, as `kind: message`."""
-        error = self._training.error
-        if error is None:
-            return None
-        if isinstance(error, RaykitError):
-            return f"{error.kind}: {error}"
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-        said = lines[0] if len(lines) == 1 or not lines[0].endswith(":") else f"{lines[0]} {lines[-1]}"
-        return f"{type(error).__name__}: {said[:400]}"
+        return "failed" if self._training.failed else "killed"
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -503,7 +455,7 @@ class _Launch:
                 run=RUN,
                 reason="paused" if self._told_to_stop else "failed",
                 update=state.recorded(),
-                detail=OVERDRAWN if self._overdrawn else self._paused or self._why(),
+                detail=OVERDRAWN if self._overdrawn else self._paused or self._training.why,
                 cause="ceiling" if self._overdrawn else None,
             )
         return Outcome(
