@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from raykit import defects
@@ -55,7 +56,7 @@ def all_of(commits: Iterable[tuple[Commit, float]]) -> tuple[Wanted, ...]:
     return tuple(wanted[update] for update in sorted(wanted))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: what is disputed is worked out once, and asked often
 class Said:
     """All that is written of one request."""
 
@@ -66,7 +67,7 @@ class Said:
     conflicts: Sequence[Conflict] = ()
     receipt: Receipt | None = None
 
-    @property
+    @cached_property
     def disputed(self) -> tuple[int, ...]:
         """Attempts that made another receipt than the one that decided: recorded as such, or killed just before."""
         if self.receipt is None:
