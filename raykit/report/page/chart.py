@@ -34,14 +34,15 @@ class Scale:
     def percent(self, value: float) -> float:
         """0 at the low end, 100 at the high one."""
         if self.log:
-            return 100 * math.log(value / self.low) / math.log(self.high / self.low)
+            return 100 * (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
         return 100 * (value - self.low) / (self.high - self.low)
 
     def percents(self, values: Floats) -> Floats:
         """The same of many; NaN where a value has no place."""
         if self.log:
+            whole = math.log(self.high) - math.log(self.low)
             with np.errstate(divide="ignore", invalid="ignore"):
-                found = 100 * np.log(values / self.low) / math.log(self.high / self.low)
+                found = 100 * (np.log(values) - math.log(self.low)) / whole
             return np.where(np.isfinite(found), found, np.nan)
         return 100 * (values - self.low) / (self.high - self.low)
 
@@ -50,7 +51,7 @@ class Scale:
         if not self.log:
             found = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
             return [float(value) for value in found if self.low <= value <= self.high]
-        decades = math.log10(self.high / self.low)
+        decades = math.log10(self.high) - math.log10(self.low)
         steps = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         every = max(1, math.ceil(decades / 6))

@@ -81,7 +81,7 @@ def _examined(standing: Standing | None, links: Links) -> Cell:
     receipt = standing.receipt
     if receipt is None:
         return Cell(text=f"\u25cb {standing.status}", css="pending", title=f"request {standing.request.id}")
-    word = "two answers" if standing.said.conflicts else receipt.verdict
+    word = "two answers" if standing.said.disputed else receipt.verdict
     css = "bad" if standing.red else "ok"
     found = links.digest(receipt.digest, layout.qc_receipt(receipt.experiment, receipt.request))
     return Cell(text=QC_WORDS.get(word, f"\u2715 {word}"), css=css, href=found.href, title=found.title)

@@ -128,7 +128,7 @@ class _Maker:
         receipt = standing.receipt
         if receipt is None:
             return _waits(standing.status)
-        if standing.said.conflicts:
+        if standing.said.disputed:
             return _cell("bad", "two answers", "two attempts at this question had different answers")
         css = "ok" if receipt.verdict == "passed" else "bad"
         return _cell(css, "", None if css == "ok" else told(standing))
@@ -235,7 +235,8 @@ class _Maker:
         for count, most, what in (*counts, (fields, MAX_METRICS, "fields")):
             if count > most:
                 yield f"{most} of {count:,} {what} are shown"
-        if any(len(receipt.strata) > MAX_STRATA for receipt in self.found.receipts[-1:]):
+        scores = [each.metrics.get(metric) for each in self.found.receipts for metric in judged_of(self.suite)]
+        if any(score is not None and len(score.strata) > MAX_STRATA for score in scores):
             yield f"of more than {MAX_STRATA} strata, those that score worst at the newest checkpoint are shown"
 
 
