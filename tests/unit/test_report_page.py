@@ -74,7 +74,7 @@ class Parsed(HTMLParser):
         self.tags.append(Tag(tag, {name: value or "" for name, value in attrs}))
 
     def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop().name == tag
+        assert tag in VOID or self._open.pop().name == tag
 
     def handle_data(self, data: str) -> None:
         for each in self._open:
