@@ -34,7 +34,7 @@ from raykit.store.base import ObjectStore
 from raykit.work.examined import Examined
 
 BENCH = "qcray:Bench"
-DEADLINE_S = 60.0
+DEADLINE_S = 30.0
 LAUNCH = "f00d"
 
 

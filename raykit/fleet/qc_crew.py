@@ -24,6 +24,9 @@ REFUSED_S: Final = 15.0
 """Between two tries to get a lease that was refused."""
 HEARS_S: Final = 1.0
 """A process that is still there so long after it was to end does not hear."""
+GONE_S: Final = 5.0
+"""What a killed process may take to be gone."""
+POLL_S: Final = 0.02
 NEAR_PERMILLE: Final = 900
 """A process that died so close to what it may hold has died of that."""
 CGROUP: Final = Path("/sys/fs/cgroup")
@@ -88,6 +91,11 @@ class QcCrew:
     def view(self, now: float) -> tuple[Hired, ...]:
         """What the next step is worked out from."""
         return tuple(worker.view(now) for worker in self.workers.values())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those that are there, or not yet seen to be gone: nobody else says what becomes of what they have in hand."""
+        return frozenset(self.workers) | {ending.end.name for ending in self._ending}
 
     @property
     def broken(self) -> RaykitError | None:
@@ -173,13 +181,13 @@ class QcCrew:
             self.failed_starts.append(end.why)
         self._ending.append(_Ending(worker=worker, end=end, since=now))
 
-    def reap(self, now: float, *, at_once: bool = False) -> None:
+    def reap(self, now: float) -> None:
         """See to those that are ending: kill who does not hear, settle and clear up after who is gone."""
         still = []
         for ending in self._ending:
-            if at_once or now - ending.since > HEARS_S:
+            if now - ending.since > HEARS_S:
                 ending.worker.force()
-            if ending.worker.is_gone or at_once:
+            if ending.worker.is_gone:
                 if not ending.end.expected:
                     self.lost[ending.end.name] = ending.lost
                 self._unsettled.append(ending.settle_at(now))
@@ -188,6 +196,19 @@ class QcCrew:
                 still.append(ending)
         self._ending = still
         self._settle()
+
+    def end_all(self, why: str) -> None:
+        """End everyone now, and see them gone; whoever is not after a while cannot be ended from here."""
+        now = time.monotonic()
+        for name in list(self.workers):
+            self.end(End(name=name, why=why, kind="infrastructure"), now)
+        for ending in self._ending:
+            ending.worker.force()
+        end = now + GONE_S
+        while self._ending and time.monotonic() < end:
+            self.reap(time.monotonic())
+            time.sleep(POLL_S)
+        clear(self._folder)
 
     def _settle(self) -> None:
         """Write what those that have ended have cost; what is not answered is tried again."""
@@ -204,10 +225,6 @@ class QcCrew:
     def account_for(self, looked_at: float) -> None:
         """Forget those whose attempts are accounted for, as of a look that began then."""
         self.lost = {name: lost for name, lost in self.lost.items() if lost.at >= looked_at}
-
-    def clear(self) -> None:
-        """Remove what the workers have left on this machine."""
-        clear(self._folder)
 
 
 def free_bytes() -> int:

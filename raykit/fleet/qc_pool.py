@@ -175,14 +175,14 @@ class QcPool:
         if not self._closing and self._thread is not None:
             self._ending = Stop(why="its launch ends", by=time.monotonic() + grace_s)
             end = self._ending.by + END_S
-            while time.monotonic() < end and not self._over:
+            while time.monotonic() < end and self._thread.is_alive() and not self._over:
                 self.turn()
                 time.sleep(POLL_S)
         self._closing = True
         self._wanted.set()
         if self._thread is not None:
             self._thread.join(END_S)
-        self._end_the_rest()
+        self._guarded(lambda: self._crew.end_all("its launch ends"))
         self._tell()
         return self._glance
 
@@ -204,14 +204,6 @@ class QcPool:
         while self._lines:
             self._say(self._lines.popleft())
 
-    def _end_the_rest(self) -> None:
-        """Whoever is left although the pool's thread had its time: nobody may outlive the launch."""
-        now = time.monotonic()
-        for name in list(self._crew.workers):
-            self._crew.end(End(name=name, why="its launch ends", kind="infrastructure"), now)
-        self._crew.reap(now, at_once=True)
-        self._crew.clear()
-
     # --- rounds ---------------------------------------------------------------------------------------------
 
     def _rounds(self) -> None:
@@ -221,13 +213,23 @@ class QcPool:
             self._wanted.clear()
             if self._closing:
                 return
-            try:
-                self._round()
-            except RaykitError as error:
-                self._give_up(error)
-            except Exception as error:  # noqa: BLE001 - whatever it is, QC ends and training goes on
-                self._give_up(RaykitError(f"{type(error).__name__}: {error}"))
+            if not self._guarded(self._round):
+                self._guarded(lambda: self._crew.end_all("the pool has stopped"))
+                self._glance = replace(self._glance, workers=0, busy=0)
+                return
             self._resting.set()
+
+    def _guarded(self, act: Callable[[], None]) -> bool:
+        """Do something; whether it went well."""
+        try:
+            act()
+        except RaykitError as error:
+            self._give_up(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, QC ends and training goes on
+            self._give_up(RaykitError(f"{type(error).__name__}: {error}"))
+        else:
+            return True
+        return False
 
     def _round(self) -> None:
         self._observe()
@@ -272,7 +274,7 @@ class QcPool:
         desk.look()
         took_s = time.monotonic() - began
         self._look_at = time.monotonic() + min(LONGEST_REST_S, LOOK_SHARE * took_s)
-        for line in desk.bury(self._crew.lost, self._crew.workers):
+        for line in desk.bury(self._crew.lost, self._crew.names):
             self._look_at = 0.0
             self._lines.append(f"QC of {line}")
         self._crew.account_for(began_at)
@@ -336,7 +338,7 @@ class QcPool:
         if self._broken is None:
             self._broken = error
             self._lines.append(f"QC stops here: {error}")
-        self._glance = self._glimpse()
+        self._glance = replace(self._glance, waits=str(self._broken), ended=str(self._broken))
 
     # --- what is told ---------------------------------------------------------------------------------------
 

@@ -145,6 +145,7 @@ def steer(policy: Policy, seen: Seen, now: float) -> tuple[Action, ...]:
     if len(seen.failed_starts) >= STARTS:
         in_a_row = f"{len(seen.failed_starts)} workers in a row came to an end before they examined anything"
         return (*ends, GiveUp(why=f"{in_a_row}; the last one: {seen.failed_starts[-1]}"))
+    # whoever follows one that was lost starts a step later, when it is known how many were lost in a row
     ended = {end.name for end in ends}
     stay = [worker for worker in seen.workers if worker.name not in ended]
     idle = [worker for worker in stay if worker.idle]
@@ -154,7 +155,8 @@ def steer(policy: Policy, seen: Seen, now: float) -> tuple[Action, ...]:
         for worker in idle[len(works) :]
         if now - worker.at > IDLE_S and worker is not stay[0]
     ]
-    return (*ends, *works, *spare, *_starts(policy, seen, stay))
+    starts = [] if any(not end.expected for end in ends) else _starts(policy, seen, stay)
+    return (*ends, *works, *spare, *starts)
 
 
 def unit_deadline_s(policy: Policy, unit: Unit | None) -> float:

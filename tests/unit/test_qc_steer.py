@@ -169,10 +169,11 @@ def test_a_fresh_process_goes_on_where_one_failed_a_unit() -> None:
 
 
 def test_what_a_lost_worker_had_in_hand_has_failed() -> None:
-    (end, start) = steer(POLICY, Seen(workers=[there(held=20, working=True, gone="killed")], takable=1), 0.0)
+    lost = Seen(workers=[there(held=20, working=True, gone="killed")], takable=1)
+    (end,) = steer(POLICY, lost, 0.0)
     assert isinstance(end, End)
     assert (end.kind, end.expected) == ("lost", False)
-    assert isinstance(start, Start)
+    assert does(*steer(POLICY, replace(lost, workers=[]), 0.5)) == ["Start"]
 
 
 def test_nobody_works_beyond_what_is_paid_for() -> None:
