@@ -157,6 +157,7 @@ OPTIONS = {
         "--timeout-s",
         "[SCOPE]",
     ],
+    "report": ["--json", "--output", "--root", "-o", "EXPERIMENT"],
     "cancel": ["--as", "--by", "--json", "--reason", "--root", "NAME"],
     "approve plan": [*ACT, "--reason", "--scripted", "AMOUNT", "NAME|PLAN"],
     "approve account": [*ACT, "--reason", "--scripted", "ACCOUNT", "AMOUNT"],

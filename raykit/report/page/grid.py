@@ -235,7 +235,9 @@ class _Maker:
         for count, most, what in (*counts, (fields, MAX_METRICS, "fields")):
             if count > most:
                 yield f"{most} of {count:,} {what} are shown"
-        scores = [each.metrics.get(metric) for each in self.found.receipts for metric in judged_of(self.suite)]
+        scores = [
+            each.metrics.get(metric) for each in self.found.receipts for metric in judged_of(self.suite)
+        ]
         if any(score is not None and len(score.strata) > MAX_STRATA for score in scores):
             yield f"of more than {MAX_STRATA} strata, those that score worst at the newest checkpoint are shown"
 
