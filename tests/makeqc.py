@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -41,7 +42,7 @@ from raykit.records import (
     Took,
 )
 from raykit.store import layout
-from raykit.store.log import Log
+from raykit.store.log import Log, RunLog
 from raykit.store.qc import Examinations
 
 STRATA = ("0", "1", "2")
@@ -318,6 +319,14 @@ def make_examined(
         maker.examine(update)
     maker.review(*updates, scripted=scripted)
     return maker
+
+
+def moved(maker: QcMaker, store: Any) -> QcMaker:
+    """The maker of a run whose objects were copied to another store."""
+    other = copy.copy(maker)
+    other.store = store
+    other.log = RunLog(store, maker.experiment, maker.run, by="maker")
+    return other
 
 
 def _tally(units: int) -> Tally:

@@ -190,7 +190,8 @@ def let_reject(
     if candidate.rejected is not None:
         return None
     incumbent = registry.incumbent
-    if incumbent is not None and incumbent.name == candidate.name and unusable is None:
+    sound = unusable is None and candidate.said.role in PRODUCTION_ROLES
+    if incumbent is not None and incumbent.name == candidate.name and sound:
         raise GateError(
             f"{candidate.name} is the incumbent, and nothing is wrong with it that was measured here",
             field="NAME",

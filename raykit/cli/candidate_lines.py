@@ -215,6 +215,8 @@ def dependents(inventory: Inventory) -> Iterator[str]:
         yield from output.table(("WORK", "NAME", "", "COST", "TIME", "WHY"), rows).splitlines()
     else:
         yield f"  nothing is known to depend on {inventory.candidate}"
+    for receipt in inventory.receipts:
+        yield f"  stays in any case: QC receipt {output.short(receipt)}, which is of these very weights"
     if inventory.unread:
         yield f"  may depend on it, too: {', '.join(inventory.unread)} (their plans cannot be read)"
     again = redo(inventory)

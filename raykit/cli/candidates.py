@@ -254,7 +254,7 @@ def dependents(
             rule="a kind, with --name",
             remedy=f'raykit candidates dependents {name} --add target-set --name "..." --by NAME',
         )
-    found = inventory_of(store, known(read_candidate_registry(store), name))
+    found = inventory_of(store, known(read_candidate_registry(store), name), now=time.time())
     if as_json:
         again_ = redo(found)
         output.print_json(

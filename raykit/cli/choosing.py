@@ -310,7 +310,7 @@ def switch(
     registry = read_candidate_registry(store)
     candidate, incumbent = known(registry, name), registry.incumbent
     replaced = incumbent if incumbent is not None and incumbent.name != name else None
-    inventory = None if replaced is None else inventory_of(store, replaced)
+    inventory = None if replaced is None else inventory_of(store, replaced, now=time.time())
     event = Switched(
         to=name,
         from_=None if replaced is None else replaced.name,

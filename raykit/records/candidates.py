@@ -180,6 +180,8 @@ class Inventory(Record):
     candidate: Name
     manifest: Digest
     items: tuple[Depends, ...] = ()
+    receipts: tuple[Digest, ...] = ()
+    """QC receipts of these very weights: they stay, whatever is chosen."""
     unread: tuple[Name, ...] = ()
     """Experiments whose plans cannot be read, and which may depend on it, too."""
 

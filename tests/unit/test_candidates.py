@@ -307,6 +307,8 @@ def test_the_incumbent_goes_only_if_something_is_wrong_with_it() -> None:
         let_reject(found, rejected("prod"), unusable=None)
     assert let_reject(found, rejected("prod"), unusable="it failed its QC") is not None
     assert let_reject(registry(*PRODUCTION, rejected("prod")), rejected("prod"), unusable="x") is None
+    demoted = registry(*PRODUCTION, registered("prod", "diagnostic", corrects=True))
+    assert let_reject(demoted, rejected("prod"), unusable=None) is not None
 
 
 def test_what_changes_nothing_is_not_said_twice() -> None:

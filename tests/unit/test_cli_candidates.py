@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from called import Called, Raykit, calls
-from makeqc import QcMaker, failed, make_examined, make_trained
+from makeqc import QcMaker, failed, make_examined, make_trained, moved
 from makerun import RunMaker, make_run
 from test_bases import adopted, relock
 
@@ -18,7 +19,7 @@ from raykit.errors import ApprovalError, GateError
 from raykit.plan import LockedBase
 from raykit.read.bases import resolve_base
 from raykit.read.candidates import require_approved
-from raykit.records import CandidatesEntry
+from raykit.records import CandidatesEntry, Dependent
 from raykit.store import LocalStore, layout
 from raykit.store.candidates import read_candidate_registry
 from raykit.store.check import check
@@ -86,10 +87,16 @@ def events(store: LocalStore) -> list[str]:
     return [event.event for entry in log.refresh() for event in entry.events]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> QcMaker:
+    return make_examined(LocalStore(tmp_path_factory.mktemp("made") / "store"))
+
+
 @pytest.fixture
-def digits(store: LocalStore) -> QcMaker:
+def digits(made: QcMaker, store: LocalStore) -> QcMaker:
     """Five checkpoints, examined and reviewed; at 40 its ratio is 0.308, at 30 it is 0.379."""
-    return make_examined(store)
+    shutil.copytree(made.store.url, store.url)
+    return moved(made, store)
 
 
 def continued(store: LocalStore, base: LockedBase) -> None:
@@ -311,11 +318,8 @@ def test_what_was_measured_on_other_members_is_not_compared(raykit: Raykit, stor
     assert evidence["how"] == "as mira says: both on the 2026 set"
 
 
-def test_a_report_only_metric_supports_only_where_the_plan_allows_it(
-    raykit: Raykit, store: LocalStore
-) -> None:
+def test_a_report_only_metric_supports_only_where_the_plan_allows_it(raykit: Raykit, digits: QcMaker) -> None:
     # covers CAND-13
-    make_examined(store)
     register(raykit, "best", "digits@40")
     said = ("--surface", "report_only.ratio", "--value", "0.2", "--how", "the report")
     refused = raykit("candidates", "recommend", "best", *said, *WHY, *BY, "--json")
@@ -853,3 +857,35 @@ def test_dependents_need_a_kind_and_a_name(raykit: Raykit, store: LocalStore, di
     )
     assert [(item["falls"], item["cost"]) for item in found.json["items"]] == [(False, 3_000_000)]
     assert len(read_candidate_registry(store).candidates["best"].dependents) == 1
+
+
+@pytest.mark.parametrize("words", ["a\x1b[2Jb", "a\u202eb", "a\n  approved by mira"])
+def test_words_that_a_terminal_would_obey_are_refused_and_never_shown(
+    words: str, raykit: Raykit, store: LocalStore, digits: QcMaker
+) -> None:
+    register(raykit, "best", "digits@40")
+    for command in (
+        ("recommend", "best", *DEV, "--reason", words, *BY),
+        ("recommend", "best", *DEV, "--value", "0.1", "--how", words, *WHY, *BY),
+        ("approve", "best", "--use", "export", "--reason", words, *BY),
+        ("approve", "best", "--use", "export", *WHY, "--by", words),
+        ("approve", "best", "--use", "export", "--unexamined", words, *WHY, *BY),
+        ("reject", "best", "--reason", words, *BY),
+        ("preserve", "best", "--reason", words, *BY),
+        ("switch", "best", "--reason", words, *BY),
+        ("dependents", "best", "--add", "probe", "--name", words, *BY),
+    ):
+        assert raykit("candidates", *command).code == 2, command
+    assert raykit("checkpoints", "pin", "digits@20", "--reason", words, *BY).code == 2
+    assert raykit("checkpoints", "export", "best", words, *BY).code == 2
+    assert events(store) == ["registered"]
+    log = Log(store, layout.candidates_log(), CandidatesEntry, by="another writer")
+    event = Dependent(
+        candidate="best", manifest=digits.commit_at(40).sha256, kind="probe", name=words, person=words
+    )
+    log.append(lambda entries: [event], at=NOW)
+    for command in (("show", "best"), ("list",), ("dependents", "best")):
+        for options in ((), ("--json",)):
+            shown_ = ok(raykit("candidates", *command, *options)).out
+            assert shown_.replace("\n", "").isprintable(), command
+            assert "\n  approved by mira" not in shown_

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from raykit.candidates.registry import Candidate
 from raykit.read.bases import dependents_of
+from raykit.read.candidates.gates import examination_of
 from raykit.records import Depends, Inventory
 from raykit.store.base import ObjectStore
 
 
-def inventory_of(store: ObjectStore, candidate: Candidate) -> Inventory:
+def inventory_of(store: ObjectStore, candidate: Candidate, *, now: float) -> Inventory:
     """What depends on a candidate, found by the digest of its manifest or said by people.
 
     An experiment that trains on from it stays: its own weights are what they are, unless somebody has said otherwise.
 
     Raises:
-        CorruptError: the registry is damaged.
+        CorruptError: a log or a record is damaged.
         StoreUnavailableError: the store did not answer.
     """
     said = [
@@ -38,7 +39,13 @@ def inventory_of(store: ObjectStore, candidate: Candidate) -> Inventory:
         if name not in known
     ]
     items = sorted([*said, *found], key=lambda item: (not item.falls, item.kind, item.name))
-    return Inventory(candidate=candidate.name, manifest=candidate.manifest, items=tuple(items), unread=unread)
+    return Inventory(
+        candidate=candidate.name,
+        manifest=candidate.manifest,
+        items=tuple(items),
+        receipts=examination_of(store, candidate.said, now=now).receipts,
+        unread=unread,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,7 @@ def read_candidate(store: ObjectStore, name: str, *, now: float) -> CandidateRea
         known=facts,
         examination=examination_of(store, candidate.said, now=now),
         view=_view(store, candidate),
-        inventory=inventory_of(store, candidate),
+        inventory=inventory_of(store, candidate, now=now),
         production=registry.production is not None and registry.production.name == name,
         incumbent=registry.incumbent is not None and registry.incumbent.name == name,
         decisive=_decisive(registry, candidate),
