@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -170,6 +170,7 @@ class Worker:
         """List the backlog anew. A turn if it shows something that everyone has to stop for."""
         self._log.refresh()
         said = self._examinations.said(known=self._receipts)
+        self._reference = None  # a run that began anew has another update 0
         standings = []
         for wanted, on_cadence in self._checkpoints():
             request = self._request(wanted)
@@ -389,17 +390,25 @@ class Worker:
         failure = self._failure(taken.claim, cause)
         self._queue.clear()
         try:
-            self._surely(lambda: self._examinations.fail(failure))
-            after = self._after(taken.standing, failure)
-            if after.next == "pause":
-                self._stop_for_defect(after)
+            first = self._surely(lambda: self._examinations.fail(failure))
         except Unknown as error:
-            detail = (
-                f"{cause.message}; not written: {error}"  # it is once the store answers: the claim is open
-            )
+            follows = f"not written: {error}"  # it is once the store answers: the claim is open
         else:
-            detail = f"{cause.message}; {_NEXT[after.next]}"
-        return Turn(kind="failed", detail=detail, failure=failure)
+            follows = (
+                self._follows(self._after(taken.standing, failure)) if first else "others said so before"
+            )
+        return Turn(kind="failed", detail=f"{cause.message}; {follows}", failure=failure)
+
+    def _follows(self, standing: Standing) -> str:
+        """What is done about a failure, in words; a defect of everyone stops everyone."""
+        match standing.next:
+            case "retry":
+                return "it is tried again"
+            case "park":
+                return "parked until a person lets it be tried again"
+            case "pause":
+                self._stop_for_defect(standing)
+                return "everyone on this suite is paused"
 
     # --- stopping everyone ----------------------------------------------------------------------------------
 
@@ -410,11 +419,8 @@ class Worker:
         return self._stop(standing.request, "paused", f"{reason}: {last.message}")
 
     def _stop_for_conflict(self, request: Request, differs: Sequence[str]) -> Turn:
-        what = ", ".join(differs) or "its bytes"
-        reason = (
-            f"request {request.id[:12]} of update {request.update} has two answers, which differ in {what}"
-        )
-        return self._stop(request, "conflict", reason)
+        reason = f"request {request.id[:12]} of update {request.update} has two answers, which differ in "
+        return self._stop(request, "conflict", reason + (", ".join(differs) or "their bytes"))
 
     def _stop(self, request: Request, kind: Literal["paused", "conflict"], reason: str) -> Turn:
         self._queue.clear()
@@ -453,13 +459,6 @@ class _Taken:
     standing: Standing
     request: Request
     claim: Claim
-
-
-_NEXT: Mapping[defects.Next, str] = {
-    "retry": "it is tried again",
-    "park": "parked until a person lets it be tried again",
-    "pause": "everyone on this suite is paused",
-}
 
 
 def _unended(kind: FailureKind, message: str) -> Cause:

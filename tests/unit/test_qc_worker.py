@@ -188,6 +188,31 @@ def test_without_a_checkpoint_at_update_0_nothing_is_held_against_anything(made:
     )
 
 
+def test_a_run_that_began_anew_is_held_against_its_own_update_0(made: Made) -> None:
+    at = worker(made)
+    at.turn()
+    before = said(made, 0).receipt
+    log = RunLog(made.store, made.experiment, made.run, by="t")
+    log.refresh()
+    again = [
+        commit.model_copy(update={"sha256": sha256(f"again {commit.update}".encode())})
+        for commit in log.state.commits
+    ]
+    log.append(
+        lambda _: [Superseded.model_validate({"from": 0, "to": 40, "why": "another seed"}), *again], at=AT
+    )
+    held = claim(made, 0)
+    assert at.turn().kind == "waiting", "what it was held against before counts no more"
+    late = worker(made, "qc-2", clock=lambda: held.at + held.deadline_s)
+    assert [turn.update for turn in work(late)] == [*UPDATES, None]
+    first, later = said(made, 0).receipt, said(made, 10).receipt
+    assert before is not None
+    assert first is not None
+    assert later is not None
+    assert first.digest != before.digest
+    assert later.reference == first.digest
+
+
 def test_an_empty_run_has_nothing_to_examine() -> None:
     full = backlog(MemoryStore())
     made = replace(full, run="other")
@@ -547,6 +572,24 @@ def test_a_kill_between_a_failure_and_its_pause_leaves_no_gap(made: Made) -> Non
     assert (turn.kind, turn.update) == ("paused", 10)
     assert paused(made) is not None
     assert examine.seen == []
+
+
+def test_what_others_have_said_of_a_late_attempt_stays(made: Made) -> None:
+    """Its own word is not kept, so that nothing follows from it."""
+    # covers F16
+
+    def overtaken(request: Request) -> None:
+        if worker(made, "qc-2", clock=lambda: AT + 61.0, examine=broken).turn().failure is not None:
+            raise ZeroDivisionError
+
+    worker(made).turn()
+    broken = Examine(made.suite, before=fails(defect))
+    slow = worker(made, "slow", examine=Examine(made.suite, before=overtaken), deadline_s=60.0)
+    turn = slow.turn()
+    assert turn.kind == "failed"
+    assert (turn.detail or "").endswith("others said so before")
+    assert [failure.kind for failure in said(made, 10).failures] == ["deadline", "recipe"]
+    assert paused(made) is None
 
 
 # --- one answer ---------------------------------------------------------------------------------------------------
