@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from raykit.cli import look, output
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root
-from raykit.errors import InvalidInput, NotFoundError
+from raykit.errors import InvalidInput, NotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
@@ -47,16 +48,41 @@ def report(
     found = open_root(root)
     page = page_of(found, name)
     pictures, trouble = _pictures(found, page)
-    sheet = _sheet(found, pictures)
+    sheet = _sheet(found, page, pictures)
     told = _told(page, at_root(root))
-    key = layout.report(page.experiment, PAGE)
-    found.store.put_derived(key, render(page, told, sheet=sheet).encode())
+    place = layout.report(page.experiment, PAGE)
+    key: str | None = place
+    try:
+        found.store.put_derived(place, render(page, told, sheet=sheet).encode())
+    except StoreUnavailableError as error:
+        if file is None:
+            raise
+        key = None  # a store that one may only read
+        trouble.append(f"the page could not be kept in the store: {error.message}")
     if file is not None:
         _write(file, render(page, told, sheet=sheet, linked=False))
+    made = _Made(
+        page=page, told=told, url=found.store.url, key=key, pictures=pictures, file=file, trouble=trouble
+    )
     if as_json:
-        output.print_json(_facts(page, told, key, pictures, file))
+        output.print_json(_facts(made))
     else:
-        output.print_lines(_lines(found, page, key, pictures, file, trouble))
+        output.print_lines(_lines(made))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """What the command has done."""
+
+    page: Page
+    told: Told
+    url: str
+    key: str | None
+    """Of the page in the store; None if it did not take it."""
+    pictures: Mapping[str, str]
+    file: Path | None
+    trouble: Sequence[str]
+    """What could not be drawn or kept."""
 
 
 def _pictures(found: ReadRoot, page: Page) -> tuple[dict[str, str], list[str]]:
@@ -83,13 +109,18 @@ def _title(page: Page) -> str:
     return f"{page.experiment}: {decision}" if decision else page.experiment
 
 
-def _sheet(found: ReadRoot, pictures: dict[str, str]) -> bytes | None:
-    from raykit.report.qc_files import SHEET
+def _sheet(found: ReadRoot, page: Page, pictures: dict[str, str]) -> bytes | None:
+    """The contact sheet; drawn again for the page alone where the store did not take it."""
+    from raykit.report.qc_files import SHEET, sheet_png
 
+    if page.roster is None:
+        return None
     try:
-        return found.store.get(pictures[SHEET]) if SHEET in pictures else None
+        if SHEET in pictures:
+            return found.store.get(pictures[SHEET])
     except NotFoundError:
-        return None  # somebody has removed it since: it is a derived file
+        pass  # somebody has removed it since: it is a derived file
+    return sheet_png(found.store, page.experiment, page.roster, page.standings, title=_title(page))
 
 
 def _told(page: Page, at: str) -> Told:
@@ -131,27 +162,24 @@ def _write(file: Path, html: str) -> None:
 # --- what is printed ----------------------------------------------------------------------------------------
 
 
-def _facts(page: Page, told: Told, key: str, pictures: dict[str, str], file: Path | None) -> dict[str, Any]:
+def _facts(made: _Made) -> dict[str, Any]:
     return {
-        **page.plain(),
-        "state": told.state,
-        "needed": [need.text for need in told.needed],
-        "page": key,
-        "pictures": pictures,
-        "file": None if file is None else str(file),
+        **made.page.plain(),
+        "state": made.told.state,
+        "needed": [need.text for need in made.told.needed],
+        "page": made.key,
+        "pictures": dict(made.pictures),
+        "file": None if made.file is None else str(made.file),
+        "trouble": list(made.trouble),
     }
 
 
-def _lines(
-    found: ReadRoot, page: Page, key: str, pictures: dict[str, str], file: Path | None, trouble: list[str]
-) -> Iterator[str]:
-    yield f"{page.experiment}: {found.store.url}/{key}"
-    if file is not None:
-        yield f"  and in {file}, without links into the store"
-    if pictures:
-        yield f"  {look.many(len(pictures), 'QC picture')} drawn beside it"
-    yield from (f"  {text}" for text in trouble)
-    yield from (f"  damaged: {text}" for text in page.damaged)
-
-
-__all__ = ["report"]
+def _lines(made: _Made) -> Iterator[str]:
+    if made.key is not None:
+        yield f"{made.page.experiment}: {made.url}/{made.key}"
+    if made.file is not None:
+        yield f"{made.page.experiment}: {made.file}, without links into the store"
+    if made.pictures:
+        yield f"  {look.many(len(made.pictures), 'QC picture')} drawn beside it"
+    yield from (f"  {text}" for text in made.trouble)
+    yield from (f"  damaged: {text}" for text in made.page.damaged)

@@ -59,11 +59,33 @@ def _all(
     for file, figure in qc_figures(standings, suite, title=title):
         yield file, _png_of(figure)
     if any(_has_panels(each) for each in standings):
-        examinations = Examinations(store, experiment)
-        yield (
-            SHEET,
-            lambda: draw_sheet(roster, list(columns_of(examinations, standings, say)), title=title),
-        )
+        yield SHEET, lambda: _sheet(store, experiment, roster, standings, title, say)
+
+
+def sheet_png(
+    store: ObjectStore, experiment: str, roster: Roster, standings: Sequence[Standing], *, title: str
+) -> bytes | None:
+    """The contact sheet by itself; None if no checkpoint has panels that can be shown.
+
+    Raises:
+        StoreUnavailableError: the store did not answer.
+    """
+    try:
+        return _sheet(store, experiment, roster, standings, title, lambda _: None)
+    except ValueError:
+        return None
+
+
+def _sheet(
+    store: ObjectStore,
+    experiment: str,
+    roster: Roster,
+    standings: Sequence[Standing],
+    title: str,
+    say: Callable[[str], None],
+) -> bytes:
+    columns = columns_of(Examinations(store, experiment), standings, say)
+    return draw_sheet(roster, list(columns), title=title)
 
 
 def _png_of(figure: Callable[[], Figure]) -> Callable[[], bytes]:

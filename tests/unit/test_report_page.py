@@ -19,6 +19,7 @@ from makeqc import QcMaker, failed, make_examined, make_trained
 from makerun import make_run
 
 import raykit
+from raykit.errors import StoreUnavailableError
 from raykit.qc.backlog import Backlog
 from raykit.read.page import Page, page_of
 from raykit.records import QcFinding, Score
@@ -676,6 +677,23 @@ def test_the_command_writes_the_page_and_says_where(tmp_path: Path, raykit_: Ray
     assert [item.name for item in tmp_path.iterdir() if item.suffix != ".html"] == ["store"]
     assert (root / layout.qc_picture("digits", "qc-ratio.png")).is_file()
     assert raykit_("check", str(root)).code == 0  # derived files break no promise
+
+
+def test_a_store_that_one_may_only_read_still_gives_a_page(
+    tmp_path: Path, raykit_: Raykit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = tmp_path / "store", tmp_path / "page.html"
+    maker = make_trained(QcMaker(LocalStore(str(root))))
+    maker.examine(0, pictures={"panels.png": panels_of(0.3)})
+
+    def refuse(self: LocalStore, key: str, data: Any) -> None:
+        raise StoreUnavailableError(f"{key}: access denied")
+
+    monkeypatch.setattr(LocalStore, "put_derived", refuse)
+    called = raykit_("report", "digits", "--root", str(root), "-o", str(out))
+    assert called.code == 0 and "the page could not be kept in the store" in called.out
+    assert len(Parsed(out.read_text("utf-8")).all("img", "sheet")) == 1
+    assert raykit_("report", "digits", "--root", str(root)).code == StoreUnavailableError.exit_code
 
 
 def test_the_facts_of_a_page_as_json(tmp_path: Path, raykit_: Raykit) -> None:

@@ -18,9 +18,8 @@ from raykit.report.drawing import LOG_FROM, Floats, greatest, least
 
 WIDTH, HEIGHT = 1000, 400
 """Of the drawing, before it is stretched."""
-MAX_LINE_POINTS = 700
 
-Sign = Literal["cross", "cross-else", "ring", "dot"]
+Sign = Literal["cross", "cross-else", "ring"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +47,10 @@ class Scale:
 
     def ticks(self) -> list[float]:
         """A few round values."""
-        if not self.log:
+        decades = math.log10(self.high) - math.log10(self.low) if self.log else 0.0
+        if decades < 1:
             found = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
             return [float(value) for value in found if self.low <= value <= self.high]
-        decades = math.log10(self.high) - math.log10(self.low)
         steps = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         every = max(1, math.ceil(decades / 6))

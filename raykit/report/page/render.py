@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 MAX_SHEET_BYTES = 1_500_000
 """A larger contact sheet stays in the store, and the page says where."""
 MAX_PAGE_CHARTS = 24
-MARK_SIGNS = {"cross": "\u2715", "cross-else": "\u2715", "ring": "", "dot": "\u25cf"}
+MARK_SIGNS = {"cross": "\u2715", "cross-else": "\u2715", "ring": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,7 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
         else "The contact sheet is too large for a page.",
         no_qc=_no_qc(page),
         timeline=timeline.timeline_of(page),
+        generates=bool(page.settings.get("generate")),
         checkpoints=evidence.checkpoints(page, links),
         alternatives=evidence.alternatives(page),
         rows=evidence.row_changes(page),

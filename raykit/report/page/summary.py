@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from raykit.read.dossier import Checkpoint
 from raykit.read.money import Money
 from raykit.read.page import Page
 from raykit.report.page.tables import Table, cell, right
@@ -121,7 +122,7 @@ def _base_name(page: Page) -> str:
     return "at update 0" if base is None else f"is what the base scored, {clean(base.candidate, 40)}"
 
 
-def _checkpoints(page: Page) -> Any:
+def _checkpoints(page: Page) -> Sequence[Checkpoint]:
     return page.dossier.checkpoints if page.dossier is not None else ()
 
 
