@@ -146,10 +146,16 @@ def _facts(found: CandidateRead) -> Iterator[tuple[str, str]]:
 def replacement(found: CandidateRead) -> str:
     """What it took, and what it would take to replace it."""
     facts = found.facts
-    time_ = UNKNOWN if facts.accelerator_ms is None else f"{facts.accelerator_ms / HOUR_MS:,.4g}"
-    cost = UNKNOWN if facts.cost is None else shown(facts.cost, facts.unit)
+    time_ = (
+        "accelerator time not known"
+        if facts.accelerator_ms is None
+        else f"{facts.accelerator_ms / HOUR_MS:,.4g} accelerator-hours"
+    )
+    cost = (
+        "cost to retrain not known" if facts.cost is None else f"to retrain {shown(facts.cost, facts.unit)}"
+    )
     said = f", as {facts.said_by} says" if facts.said_by is not None else ""
-    return f"{time_} accelerator-hours, to retrain {cost}{said} (replacement cost, not evidence of quality)"
+    return f"{time_}, {cost}{said} (replacement cost, not evidence of quality)"
 
 
 def _stages(found: CandidateRead) -> Iterator[tuple[str, str]]:

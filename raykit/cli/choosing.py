@@ -320,7 +320,7 @@ def switch(
         scripted=is_scripted(scripted),
     )
     if not as_json:
-        output.print_lines(_inventory_lines(inventory))
+        output.print_lines(_inventory_lines(store, inventory))
     found = examination_of(store, candidate.said, now=time.time())
     if registry.production is None or registry.production.name != name:
         require_examined(found, candidate.said, "production", None)
@@ -336,12 +336,16 @@ def switch(
     )
 
 
-def _inventory_lines(inventory: Inventory | None) -> Iterator[str]:
+def _inventory_lines(store: ObjectStore, inventory: Inventory | None) -> Iterator[str]:
+    from raykit.read.candidates import read_candidate
+
     if inventory is None:
         yield "  nothing is in its place: no work depends on what was there before"
         return
     yield f"  what depends on {inventory.candidate} (inventory {output.short(inventory.digest)}):"
     yield from tell.dependents(inventory)
+    replaced = read_candidate(store, inventory.candidate, now=time.time())
+    yield f"  {inventory.candidate} itself stays: {tell.replacement(replaced)}"
 
 
 # --- what has been said -------------------------------------------------------------------------------------

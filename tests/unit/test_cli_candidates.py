@@ -135,7 +135,9 @@ def test_a_checkpoint_is_registered_with_all_that_is_known_of_it(raykit: Raykit,
     text = ok(raykit("candidates", "show", "best")).out
     assert "trained   40 updates on 1,258 rows" in text
     assert "kept      as a registered candidate" in text
-    assert "2 accelerator-hours, to retrain not known (replacement cost, not evidence of quality)" in text
+    assert (
+        "2 accelerator-hours, cost to retrain not known (replacement cost, not evidence of quality)" in text
+    )
 
 
 def test_the_selected_checkpoint_is_taken_where_no_update_is_named(raykit: Raykit, digits: QcMaker) -> None:
@@ -702,6 +704,9 @@ def test_a_switch_shows_what_stays_and_what_falls_before(
     assert ("run", "continued", "stays", "not") in lines
     assert "making that again costs 62.50, and of 1 of them nobody has said it" in refused.out
     assert "one after the other, 15h00, and of 1 of them nobody has said it" in refused.out
+    assert (
+        "prod itself stays: accelerator time not known, cost to retrain not known (replacement" in refused.out
+    )
     assert shown(raykit, "prod")["production"] is True
     wrong = raykit("candidates", "switch", "next", "--seen", "0" * 8, *WHY, *BY)
     assert (wrong.code, "not 00000000" in wrong.err) == (3, True)
