@@ -61,9 +61,24 @@ def test_what_history_costs_is_measured_with_rows_that_are_written(monkeypatch: 
     assert [figure.at_most is not None for figure in figures] == [True, False] * 2
 
 
+def test_what_examining_costs_is_measured_with_receipts_that_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from benchmarks import qc
+
+    monkeypatch.chdir(ROOT)
+    for name, value in {"ROUNDS": 1, "REQUESTS": 8, "UNITS": 2, "UNIT_S": 0.05}.items():
+        monkeypatch.setattr(qc, name, value)
+    no_op, unit = qc.measure()
+    assert (no_op.at_most, unit.at_most) == (60.0, 1.02)
+    assert 0.0 < no_op.median < 60.0
+    assert unit.median > 1.0
+
+
 def test_every_command_of_the_readme_is_a_benchmark() -> None:
     page = (ROOT / "benchmarks" / "README.md").read_text()
     named = set(re.findall(r"python -m benchmarks\.(\w+)", page))
-    assert named == {"run", "step_time", "save_time", "history_cost", "help_time", "ledger", "directive"}
+    others = {"step_time", "save_time", "history_cost", "help_time", "ledger", "directive", "qc"}
+    assert named - {"qc_beside"} == {"run", *others}
     for name in named:
         assert f"python -m benchmarks.{name}" in (ROOT / "benchmarks" / f"{name}.py").read_text()
