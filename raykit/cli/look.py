@@ -303,6 +303,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
     if development is not None:
         at = f"at update {output.count(development.update)}"
         yield "development", f"{development.metric} {number(development.value)} {at}"
+    if view.qc is not None:
+        yield "qc", f"{qc_cell(view.qc)}, {output.count(len(view.qc.backlog.unreviewed))} to review"
     if view.superseded:
         were = "was" if view.superseded == 1 else "were"
         yield "cost", f"{many(view.superseded, 'update')} {were} trained and superseded"

@@ -1,4 +1,4 @@
-"""Every requirement about plans, reviews, approvals, money and the ledger is named by a test that it would fail."""
+"""Every requirement about plans, reviews, approvals, money, QC and candidates is named by a test that it would fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ REQUIRED: dict[str, list[int]] = {
     "APPR": [*range(1, 22)],
     "BUD": [*range(1, 41)],
     "LEDGER": [*range(1, 12)],
-    "GOLD": [*range(1, 23), 30, 32, 33],
+    "QC": [*range(1, 30)],
+    "CAND": [*range(1, 33)],
+    "GOLD": [*range(1, 25), 28, 29, 30, 32, 33],
 }
 
 ID = re.compile(r"\b(?P<group>[A-Z]+)-(?P<first>\d{2})(?:(?:\.\.| to )(?:(?P=group)-)?(?P<last>\d{2}))?\b")
