@@ -22,12 +22,13 @@ import raykit
 from raykit.errors import StoreUnavailableError
 from raykit.qc.backlog import Backlog
 from raykit.read.page import Page, page_of
-from raykit.records import QcFinding, Score
+from raykit.records import CandidateApproved, CandidatesEntry, QcFinding, Registered, Score
 from raykit.report.page import chart, evidence, render, summary, timeline
 from raykit.report.page.render import Told, needs
 from raykit.report.page.words import clean, evenly
 from raykit.store import layout, people
 from raykit.store.local import LocalStore
+from raykit.store.log import Log
 from raykit.testing.memory import MemoryStore
 from raykit.work import panels
 
@@ -248,6 +249,36 @@ def test_reviews_name_their_person_and_a_script_is_called_one(mixed: QcMaker) ->
     assert "not yet" in reviewed[4]
     assert "ci (scripted)" in section(page, "checkpoints")
     assert "blurred" in section(page, "evidence")
+
+
+def test_a_candidate_has_its_state_and_who_gave_it_one() -> None:
+    maker = make_examined(MemoryStore())
+    commit = maker.commit_at(40)
+    log = Log(maker.store, layout.candidates_log(), CandidatesEntry, by="mira")
+    registered = Registered(
+        candidate="digits-40",
+        role="production-candidate",
+        origin="run",
+        manifest=commit.sha256,
+        key=commit.key,
+        experiment="digits",
+        update=40,
+        person="mira",
+    )
+    log.append(lambda _: [registered], at=maker.at)
+    assert "digits-40: observed" in section(parsed(maker.store), "checkpoints")
+    approved = CandidateApproved(
+        candidate="digits-40",
+        manifest=commit.sha256,
+        use="generation",
+        reason="it is the best",
+        person="ci",
+        scripted=True,
+    )
+    log.append(lambda _: [approved], at=maker.at)
+    page = parsed(maker.store)
+    assert "digits-40: approved (scripted)" in section(page, "checkpoints")
+    assert "ci (scripted)" in section(page, "evidence") and "it is the best" in section(page, "evidence")
 
 
 def test_what_failed_is_said_with_its_reason(mixed: QcMaker) -> None:

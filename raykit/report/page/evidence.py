@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from raykit.candidates import Act
 from raykit.plan import Judged
 from raykit.qc.backlog import Standing
 from raykit.read.dossier import Checkpoint, Dossier
@@ -285,6 +286,31 @@ def reviews(page: Page) -> Table | None:
     shown, note = newest(rows, MOST)
     headers = ("when", "who", "act", "of what", "note")
     return Table(caption="Reviews", headers=headers, rows=shown, note=note)
+
+
+def candidates(page: Page) -> Table | None:
+    """What people have said of the candidates that this experiment made: observed, recommended, approved."""
+    ours = [each for each in page.registry.candidates.values() if each.said.experiment == page.experiment]
+    acts = {act.n: (each.name, act) for each in ours for act in each.acts}
+    if not acts:
+        return None
+    rows = [_candidate_act(name_, act) for _, (name_, act) in sorted(acts.items())]
+    shown, note = newest(rows, MOST)
+    headers = ("when", "candidate", "act", "who", "why")
+    return Table(caption="Candidates", headers=headers, rows=shown, note=note)
+
+
+def _candidate_act(candidate: str, act: Act) -> tuple[Cell, ...]:
+    said = act.event.plain()
+    words = {"registered": said.get("role"), "approved": said.get("use"), "dependent": said.get("name")}
+    what = words.get(said["event"])
+    return (
+        cell(moment(act.at), "t"),
+        cell(name(candidate)),
+        cell(said["event"] + (f": {name(what)}" if what else "")),
+        cell(f"{name(said['person'])}{_scripted(bool(said.get('scripted')))}"),
+        cell(clean(said.get("reason") or NONE, 600)),
+    )
 
 
 def _several(names: Sequence[str]) -> str:

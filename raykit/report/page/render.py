@@ -116,6 +116,7 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
             evidence.attempts(page, links),
             evidence.approvals(page),
             evidence.reviews(page),
+            evidence.candidates(page),
         ],
         digests=evidence.digests(page, links),
         unknown=_unknown(page),
