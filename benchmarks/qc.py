@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.figures import Figure, main
-from benchmarks.store import opened_attempt, run_log
 from raykit.ids import digest_of, sha256
 from raykit.records import (
     Artifact,
@@ -34,6 +33,7 @@ from raykit.records import (
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.local import LocalStore
+from raykit.store.log import RunLog
 from raykit.store.qc import Examinations
 from raykit.work.examined import Examined
 from raykit.work.qc_worker import Rules, Worker
@@ -129,9 +129,8 @@ def _suite() -> tuple[Suite, Roster]:
 def _backlog(store: ObjectStore, count: int) -> None:
     """A run with so many checkpoints, of which none is examined and all are asked for."""
     suite, roster = _suite()
-    opened_attempt(store, EXPERIMENT, RUN)
     commits = [_commit(10 * n) for n in range(count)]
-    log = run_log(store, EXPERIMENT, RUN)
+    log = RunLog(store, EXPERIMENT, RUN, by="benchmark")
     log.append(lambda entries: commits, at=time.time())
     examinations = Examinations(store, EXPERIMENT)
     examinations.freeze(suite, roster)
