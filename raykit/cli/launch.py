@@ -423,14 +423,15 @@ def _text(outcome: Outcome, site: Site) -> str:
     at = at_root(site.root)
     name, update = outcome.experiment, output.count(outcome.update)
     if outcome.already:
-        done = f"{name} is already complete, at update {update}; nothing was written."
+        word = "complete" if _is_whole(outcome) else "trained"
+        done = f"{name} is already {word}, at update {update}; nothing was written."
         return f"{done}{_qc(outcome, site)}\n  see      raykit show {name}{at}"
     pictures = "".join(f"\n  curves   {site.store.url}/{key}" for key in outcome.curves)
     match outcome.reason:
         case "completed":
             ratio = "" if outcome.ratio is None else f", ratio {outcome.ratio:.3f} (no skill 1.000)"
             early = f" ({outcome.detail})" if outcome.detail else ""
-            head = f"{name} is complete at update {update}{early}{ratio}."
+            head = f"{name} is {'complete' if _is_whole(outcome) else 'trained'} at update {update}{early}{ratio}."
             tail = f"\n  next     raykit show {name}{at}   raykit history {name}{at}   raykit check{at}"
         case "paused" if outcome.cause == "ceiling":
             head = f"{name} is paused at update {update}: {outcome.detail}; nothing is lost."
@@ -448,6 +449,11 @@ def _text(outcome: Outcome, site: Site) -> str:
                 f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
             )
     return head + _cost(outcome, site) + pictures + _qc(outcome, site) + tail
+
+
+def _is_whole(outcome: Outcome) -> bool:
+    """Nothing of its QC is open or waits for a review: until then a run is trained, and not complete."""
+    return outcome.qc is None or outcome.qc.backlog.complete
 
 
 def _qc(outcome: Outcome, site: Site) -> str:

@@ -72,8 +72,13 @@ def status_table(views: Sequence[RunView], columns: int | None = None) -> str:
 
 
 def word(view: RunView) -> str:
-    """The one word for a run: what people want of it where that says more than its own state."""
+    """The one word for a run: what people want of it where that says more than its own state.
+
+    One that has trained to its end is not complete before its QC is: it is called trained until then.
+    """
     fleet = view.fleet
+    if view.state == "completed" and not view.complete:
+        return "trained"
     if view.state in ("completed", "failed", "corrupt"):
         return view.state
     if fleet.cancelled is not None and view.holder is None:

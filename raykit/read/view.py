@@ -175,6 +175,11 @@ class RunView:
         return f"{self.experiment}/{self.run}"
 
     @property
+    def complete(self) -> bool:
+        """It has trained to its end, and all that had to be examined was examined and reviewed by a person."""
+        return self.state == "completed" and (self.qc is None or self.qc.backlog.complete)
+
+    @property
     def health(self) -> Health:
         return self.figures.health
 
@@ -196,6 +201,7 @@ class RunView:
             "experiment": self.experiment,
             "run": self.run,
             "state": self.state,
+            "complete": self.complete,
             "detail": self.detail,
             "health": figures.health,
             "health_detail": figures.health_detail,
