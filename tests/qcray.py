@@ -11,26 +11,28 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from makeqc import QcMaker
+from makeqc import QcMaker, make_trained
 from qchooks import Examine, Made
-from qchooks import backlog as make_backlog
 
 from raykit.budget.admit import Request as Wanted
 from raykit.budget.book import Lease
 from raykit.errors import RaykitError
 from raykit.fleet.qc_pool import QcGlance, QcPool
 from raykit.fleet.qc_settings import QcSettings
+from raykit.fleet.session import start_local
 from raykit.ids import Digest
 from raykit.read.qc import QcRead, read_qc
 from raykit.records import EndReason, Receipt, Request, Reserved, Roster, Suite
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
+from raykit.store.qc import Examinations
 from raykit.work.examined import Examined
 
 BENCH = "qcray:Bench"
@@ -203,9 +205,39 @@ class Backlog:
             pool.close(grace_s=1.0)
 
 
+class Tried(QcMaker):
+    """A run whose checks may fail ten times each."""
+
+    def settings(self) -> dict[str, Any]:
+        settings = super().settings()
+        settings["qc"]["tries"] = 10
+        return settings
+
+
 def backlog(root: Path, *, updates: int = 40) -> Backlog:
     """A run that has trained to its end, with a checkpoint every 10 updates."""
-    return Backlog(root, make_backlog(open_store(str(root)), updates=updates))
+    store = open_store(str(root))
+    maker = make_trained(Tried(store, updates=updates) if updates > 40 else QcMaker(store, updates=updates))
+    return Backlog(root, Made(store, maker.experiment, maker.run, maker.suite, maker.roster))
 
 
-__all__ = ["BENCH", "Backlog", "Bench", "FakeDoor", "QcMaker", "backlog", "behave"]
+def made_at(root: Path) -> Made:
+    """A run that was made before, by another process."""
+    store = open_store(str(root))
+    read = read_qc(store, "digits", now=time.time())
+    assert read is not None
+    roster = Examinations(store, "digits").roster(read.suite.roster)
+    return Made(store, "digits", "main", read.suite, roster)
+
+
+def main(root: str, slots: str) -> None:
+    """Examine what there is on a Ray of this process's own, and say what came of it: `qcray.py ROOT SLOTS`."""
+    work = Backlog(Path(root), made_at(Path(root)))
+    with start_local(cpus=int(slots) + 2, resources={"qc": float(slots)}):
+        work.drain(work.pool(slots=int(slots)), 200.0)
+        work.close()
+    print(json.dumps({"counts": work.counts(), "lines": work.lines}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -26,7 +26,7 @@ from raykit.store.base import ObjectStore
 from raykit.store.place import this_place
 from raykit.store.qc import Examinations
 from raykit.work.examined import Examine, Examined
-from raykit.work.qc_worker import Hand, Rules, Turn, Worker
+from raykit.work.qc_worker import Hand, Rules, Turn, TurnKind, Worker
 
 BENCH: Final = "raykit.work.qc_unit:Bench"
 """What examines: a class whose instances are called for each checkpoint."""
@@ -38,7 +38,7 @@ NICE: Final = 5
 OOM_SCORE: Final = 1000
 """Of all processes of the machine, this one is ended first."""
 
-Came = Literal["nothing", "waiting", "paused", "failed", "conflict", "left", "error"]
+Came = TurnKind | Literal["left", "error"]
 """Why a worker stopped working: as its last turn said; because it was asked to leave; or something outside a unit."""
 
 
@@ -61,30 +61,34 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CameBack:
+    """How working came to an end."""
+
+    n: int
+    """Which call it was, from 1."""
+    how: Came
+    turns: int
+    """Turns of this process that have come to something so far: units published, failed, or in conflict."""
+    detail: str | None = None
+    turn: Turn | None = None
+    error: RaykitError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActorState:
-    """What a worker says of itself."""
+    """What a worker says of itself. An answer of its that was lost is in here, too."""
 
     place: Place
     ready: bool = False
     """It has set itself up."""
-    working: bool = False
+    busy: bool = False
+    """It sets itself up, or works."""
     hand: Hand | None = None
     turns: int = 0
-    """Turns that came to something: units published, failed, or in conflict."""
+    came: CameBack | None = None
+    """What the newest call to work came to."""
     peak_bytes: int = 0
     """The most memory that its process has held."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CameBack:
-    """How working came to an end."""
-
-    how: Came
-    turns: int = 0
-    """Turns of this process that have come to something."""
-    detail: str | None = None
-    turn: Turn | None = None
-    error: RaykitError | None = None
 
 
 class QcActor:
@@ -98,8 +102,10 @@ class QcActor:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / PLACE).write_bytes(self._place.to_bytes())
         self._worker: Worker | None = None
-        self._working = False
+        self._busy = False
+        self._calls = 0
         self._turns = 0
+        self._came: CameBack | None = None
         self._leave = threading.Event()
 
     def __repr__(self) -> str:
@@ -112,9 +118,10 @@ class QcActor:
         return ActorState(
             place=self._place,
             ready=worker is not None,
-            working=self._working,
+            busy=self._busy,
             hand=None if worker is None else worker.hand,
             turns=self._turns,
+            came=self._came,
             peak_bytes=_peak_bytes(),
         )
 
@@ -125,32 +132,50 @@ class QcActor:
 
     @ray.method(concurrency_group="work")  # type: ignore[untyped-decorator]
     def set_up(self) -> RaykitError | None:
-        """Load everything that a unit needs; what refuses that, if something does."""
+        """Load everything that a unit needs, once; what refuses that, if something does."""
+        self._busy = True
         try:
-            self._worker = self._make()
+            self._worker = self._worker or self._make()
         except RaykitError as error:
             return error
+        finally:
+            self._busy = False
         return None
 
     @ray.method(concurrency_group="work")  # type: ignore[untyped-decorator]
     def work(self) -> CameBack:
         """Examine one checkpoint after the other, until there are none that it could take."""
+        self._busy = True
+        self._calls += 1
+        try:
+            self._came = self._until_done()
+        finally:
+            self._busy = False
+        return self._came
+
+    def _until_done(self) -> CameBack:
         worker = self._worker
         assert worker is not None
-        self._working = True
         try:
             while not self._leave.is_set():
                 turn = worker.turn()
-                if turn.kind in ("nothing", "waiting", "paused"):
-                    return CameBack(how=turn.kind, turns=self._turns, detail=turn.detail, turn=turn)
-                self._turns += 1
-                if turn.kind in ("failed", "conflict"):
-                    return CameBack(how=turn.kind, turns=self._turns, detail=turn.detail, turn=turn)
-            return CameBack(how="left", turns=self._turns)
+                ends = turn.kind in ("nothing", "waiting", "paused")
+                self._turns += not ends
+                if turn.kind not in ("published", "already"):
+                    return self._back(turn.kind, detail=turn.detail, turn=turn)
         except RaykitError as error:
-            return CameBack(how="error", turns=self._turns, detail=str(error), error=error)
-        finally:
-            self._working = False
+            return self._back("error", detail=str(error), error=error)
+        return self._back("left")
+
+    def _back(
+        self,
+        how: Came,
+        *,
+        detail: str | None = None,
+        turn: Turn | None = None,
+        error: RaykitError | None = None,
+    ) -> CameBack:
+        return CameBack(n=self._calls, how=how, turns=self._turns, detail=detail, turn=turn, error=error)
 
     def _make(self) -> Worker:
         orders = self._orders

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -119,8 +119,8 @@ class QcCrew:
                 worker.leave(worker.lease.refused)
 
     def may_start(self, now: float) -> bool:
-        """Whether a lease that was refused may be asked for again."""
-        return now >= self._again
+        """Whether one may be started: no lease was just refused, and nobody was lost of whom nothing is known yet."""
+        return now >= self._again and not self.lost and all(each.end.expected for each in self._ending)
 
     def start(self, suite: str, rules: Callable[[str], Rules], now: float) -> bool:
         """Start one more worker, if it is paid for; `rules` makes them from its lease."""
@@ -177,8 +177,6 @@ class QcCrew:
         """End a worker; `reap` sees to what is left of it."""
         worker = self.workers.pop(end.name)
         worker.end()
-        if not end.expected and not worker.turns:
-            self.failed_starts.append(end.why)
         self._ending.append(_Ending(worker=worker, end=end, since=now))
 
     def reap(self, now: float) -> None:
@@ -222,9 +220,13 @@ class QcCrew:
                 self._say(f"what QC lease {lease.name} has cost could not be written: {error}")
         self._unsettled = left
 
-    def account_for(self, looked_at: float) -> None:
-        """Forget those whose attempts are accounted for, as of a look that began then."""
-        self.lost = {name: lost for name, lost in self.lost.items() if lost.at >= looked_at}
+    def account_for(self, looked_at: float, claimants: Collection[str]) -> None:
+        """Forget those whose attempts are accounted for, as of a look that began then; `claimants` ever had one."""
+        for name, lost in list(self.lost.items()):
+            if lost.at < looked_at:
+                del self.lost[name]
+                if name not in claimants:
+                    self.failed_starts.append(lost.why)
 
 
 def free_bytes() -> int:

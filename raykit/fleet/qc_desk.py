@@ -114,6 +114,11 @@ class QcDesk:
                 said.append(f"update {standing.update:,}, attempt {claim.n}: {found.why}")
         return tuple(said)
 
+    def claimants(self) -> frozenset[str]:
+        """Workers that have ever had something in hand."""
+        standings = () if self.read is None else self.read.backlog.standings
+        return frozenset(claim.worker for each in standings for claim in each.said.claims)
+
     def _orphaned(self, claim: Claim) -> Lost | None:
         """Why an attempt of somebody else's came to nothing; None if it may go on."""
         now = time.time()

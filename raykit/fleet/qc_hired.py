@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 from raykit.errors import Broken, NotFoundError, RaykitError, Unknown
 from raykit.fleet.qc_actor import ActorState, CameBack, Orders, hire, place_in
@@ -26,6 +26,8 @@ from raykit.work.qc_worker import Hand
 
 ASK_AGAIN_S: Final = 5.0
 """A question that was not answered for so long is asked again: it may have been lost."""
+LOST_S: Final = 2.0
+"""A call that it does not know of so long afterwards has not reached it."""
 REST_S: Final = 5.0
 """Between two tries where the store did not answer."""
 
@@ -55,8 +57,11 @@ class HiredWorker:
         self._spent: str | None = None
         self._leaving: str | None = None
         self._actor: Any = hire(orders, options_of(actor, settings))
-        self._set_up: Any = self._actor.set_up.remote()
-        self._work: Any = None
+        self._call: Any = self._actor.set_up.remote()
+        """What it has been told to do: to set itself up, or to work."""
+        self._called = now
+        self._calls_back = 0
+        """How many of its calls to work are known to have ended."""
         self._state: Any = self._actor.state.remote()
 
     @property
@@ -83,7 +88,7 @@ class HiredWorker:
         return Hired(
             name=self.name,
             ready=self._ready,
-            working=self._work is not None or self._adrift or now < self._rests_until,
+            working=self._call is not None or self._adrift or now < self._rests_until,
             held=None if self._hand is None else self._hand.update,
             at=self._at,
             heard=self._heard,
@@ -97,7 +102,7 @@ class HiredWorker:
 
     def work(self, now: float) -> None:
         """Let it work off what there is."""
-        self._work, self._at = self._actor.work.remote(), now
+        self._call, self._called, self._at = self._actor.work.remote(), now, now
 
     def leave(self, why: str) -> None:
         """Let it take nothing further."""
@@ -107,29 +112,29 @@ class HiredWorker:
 
     def hear(self, now: float) -> None:
         """Collect what it has answered, and ask how it is."""
-        asked = [ref for ref in (self._set_up, self._work, self._state) if ref is not None]
+        asked = [ref for ref in (self._call, self._state) if ref is not None]
         for ref in ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ():
             self._take(ref, now)
         if self._gone is not None or self._spent is not None:
             return
+        if not self._ready and self._call is None and now >= self._rests_until:
+            self._call, self._called = self._actor.set_up.remote(), now
         if self._state is None or now - self._asked > ASK_AGAIN_S:
             self._state, self._asked = self._actor.state.remote(), now
-        if not self._ready and self._set_up is None and now >= self._rests_until:
-            self._set_up = self._actor.set_up.remote()
 
     def _take(self, ref: Any, now: float) -> None:
         """One answer."""
-        which = next(each for each in ("_set_up", "_work", "_state") if getattr(self, each) is ref)
-        setattr(self, which, None)
+        called = ref is self._call
+        if called:
+            self._call = None
+        else:
+            self._state = None
         try:
             answer = ray.get(ref)
         except ActorUnavailableError:
             return  # the answer is lost; asking again is safe
-        except RayActorError as error:
-            self._gone = _words(error)
-            return
         except RayTaskError as error:
-            self._gone = f"{'its start' if which == '_set_up' else 'it'} failed: {_cause(error)}"
+            self._gone = f"{'it' if self._ready else 'its start'} failed: {_cause(error)}"
             return
         except RayError as error:
             self._gone = _words(error)
@@ -146,13 +151,21 @@ class HiredWorker:
                 self._ready, self._at = True, now
 
     def _note(self, state: ActorState, now: float) -> None:
-        if (state.hand, state.turns) != (self._hand, self.turns):
+        if (state.hand, state.turns, state.ready) != (self._hand, self.turns, self._ready):
             self._at = now
-        self.state, self.turns, self._hand = state, state.turns, state.hand
-        self._adrift = state.working and self._work is None
+        self.state, self.turns, self._hand, self._ready = state, state.turns, state.hand, state.ready
+        if state.came is not None:
+            self._came_back(state.came, now)
+        if self._call is not None and not state.busy and self._asked - self._called > LOST_S:
+            self._call, self._at = None, now  # it never heard of it
+        self._adrift = state.busy and self._call is None
 
     def _came_back(self, back: CameBack, now: float) -> None:
-        self._at, self._hand, self._adrift, self.turns = now, None, False, back.turns
+        """What a call to work has come to, whichever answer says so first."""
+        if back.n <= self._calls_back:
+            return
+        self._calls_back = back.n
+        self._call, self._at, self._hand, self._adrift, self.turns = None, now, None, False, back.turns
         failure = None if back.turn is None else back.turn.failure
         if back.error is not None:
             self._met(back.error, now)

@@ -277,7 +277,7 @@ class QcPool:
         for line in desk.bury(self._crew.lost, self._crew.names):
             self._look_at = 0.0
             self._lines.append(f"QC of {line}")
-        self._crew.account_for(began_at)
+        self._crew.account_for(began_at, desk.claimants())
         self._heed(desk)
 
     def _heed(self, desk: QcDesk) -> None:

@@ -98,7 +98,7 @@ class Seen:
     """Memory that is free now; None where it bounds nothing."""
     stop: Stop | None = None
     refused: bool = False
-    """Nothing may be started now: it would not be paid for."""
+    """Nothing may be started now: it would not be paid for, or what came of one before is not known yet."""
     failed_starts: Sequence[str] = ()
     """Why workers in a row came to an end without a unit."""
 
@@ -145,7 +145,7 @@ def steer(policy: Policy, seen: Seen, now: float) -> tuple[Action, ...]:
     if len(seen.failed_starts) >= STARTS:
         in_a_row = f"{len(seen.failed_starts)} workers in a row came to an end before they examined anything"
         return (*ends, GiveUp(why=f"{in_a_row}; the last one: {seen.failed_starts[-1]}"))
-    # whoever follows one that was lost starts a step later, when it is known how many were lost in a row
+    # whoever follows one that was lost starts later, when it is known whether that one had come to anything
     ended = {end.name for end in ends}
     stay = [worker for worker in seen.workers if worker.name not in ended]
     idle = [worker for worker in stay if worker.idle]

@@ -5,8 +5,12 @@ covers QC-14 QC-15 QC-16 QC-19 QC-21 QC-22 QC-27 FLEET-01 FLEET-02 FLEET-06 RAY-
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -345,3 +349,79 @@ def test_what_it_does_is_on_the_dashboard(work: Backlog, local: LocalRay) -> Non
     assert seen["raykit_qc_units_total"] >= 5
     assert seen["raykit_qc_unit_seconds_count"] >= 5
     assert read_qc(work.made.store, "digits", now=time.time()) is not None
+
+
+# --- many, and all at once ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_thousand_requests_through_two_workers(local: LocalRay, tmp_path: Path) -> None:
+    work = backlog(tmp_path / "store", updates=10_000)
+    began = time.monotonic()
+    work.drain(work.pool(slots=2), 100.0)
+    assert time.monotonic() - began < 60
+    assert work.counts() == {"required": 1001, "passed": 1001, "unreviewed": 1001}
+    work.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_thirty_kills_and_two_pools_and_one_receipt_each(local: LocalRay, tmp_path: Path) -> None:
+    """F14 F17: whoever is killed whenever, every question has one answer, and no attempt is without an end."""
+    seed = 5
+    print(f"seed {seed}")
+    chance, killed = random.Random(seed), 0
+    work = backlog(tmp_path / "store", updates=400)
+    behave(work.root, sleep_s=0.4)
+    pools = [work.pool("one", slots=2), work.pool("two", slots=2)]
+    while killed < 30:
+        there = work.wait("somebody at work", lambda: alive(work), *pools)
+        time.sleep(chance.uniform(0.0, 0.5))
+        claim = chance.choice(there)
+        if gone(claim.place) is False:
+            os.kill(claim.place.pid, signal.SIGKILL)
+            killed += 1
+    work.wait(
+        "all of it",
+        lambda: work.counts() == {"required": 41, "passed": 41, "unreviewed": 41},
+        *pools,
+        deadline_s=120.0,
+    )
+    for each in work.read().backlog.standings:
+        assert each.said.disputed == ()
+        assert [claim.n for claim in each.said.claims] == list(range(1, len(each.said.claims) + 1))
+        ended = {failure.n for failure in each.said.failures} | {took.n for took in each.said.took}
+        assert ended == {claim.n for claim in each.said.claims}
+    work.close()
+    check_invariants(work.made.store)
+
+
+def alive(work: Backlog) -> list[Claim]:
+    """The claims of processes that are there."""
+    claimed = [each.claim for each in work.read().backlog.standings if each.status == "claimed"]
+    return [claim for claim in claimed if claim is not None and gone(claim.place) is False]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_calls_that_are_lost_change_nothing(tmp_path: Path) -> None:
+    """F21: every fifth call to a worker, or its answer, gets lost."""
+    work = backlog(tmp_path / "store", updates=200)
+    lost = {"num_failures": 100_000, "req_failure_prob": 20, "resp_failure_prob": 20}
+    done = subprocess.run(
+        [sys.executable, str(Path(qcray.__file__)), str(work.root), "2"],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(qcray.__file__).parent),
+            "RAY_testing_rpc_failure": json.dumps({"CoreWorkerService.grpc_client.PushTask": lost}),
+            "RAY_testing_rpc_failure_avoid_intra_node_failures": "0",
+        },
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert work.counts() == {"required": 21, "passed": 21, "unreviewed": 21}, said
+    assert [each.said.disputed for each in work.read().backlog.standings] == [()] * 21
+    check_invariants(work.made.store)

@@ -276,8 +276,8 @@ class Sim:
             case Work(name=name):
                 self.workers[name] = replace(self.workers[name], working=True, at=self.now)
             case End(name=name, expected=expected):
-                del self.workers[name]
-                if not expected and not self.turns.get(name):
+                worker = self.workers.pop(name)
+                if not expected and not self.turns.get(name) and worker.held is None:
                     self.failed_starts.append(action.why)
                 for update in [u for u, worker in self.claims.items() if worker == name]:
                     del self.claims[update]
