@@ -40,6 +40,7 @@ from raykit.qc.steer import (
     steer,
     takable,
     unit_deadline_s,
+    workable,
 )
 from raykit.read.qc import QcRead
 from raykit.store import open_store
@@ -67,6 +68,8 @@ class QcGlance:
     """When the backlog was read; 0.0 before that."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """As in `QcRead.counts`; empty before the first look."""
+    open: int = 0
+    """How many somebody could take now, or is at. What waits for a parked update 0 is not among them."""
     oldest_s: float | None = None
     workers: int = 0
     busy: int = 0
@@ -78,11 +81,6 @@ class QcGlance:
     """Updates whose receipt failed, or had two answers."""
     ended: str | None = None
     """Why this pool has stopped for good."""
-
-    @property
-    def open(self) -> int:
-        """Required checkpoints that somebody could still examine."""
-        return sum(self.counts.get(state, 0) for state in ("missing", "pending", "claimed", "retrying"))
 
 
 class QcPool:
@@ -367,6 +365,7 @@ class QcPool:
             glance,
             looked_at=read.now,
             counts=read.counts(),
+            open=workable(read.backlog),
             oldest_s=read.oldest_s,
             failed=tuple(each.update for each in read.backlog.failed),
         )

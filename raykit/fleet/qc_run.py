@@ -25,7 +25,8 @@ from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site, stored_site
 from raykit.fleet.spending import Spending, open_spending
-from raykit.pauses import require_running, scopes_of
+from raykit.pauses import require_examining
+from raykit.qc.steer import workable
 from raykit.read.qc import QcRead, read_qc
 from raykit.read.sizing import accelerators_of
 from raykit.records import Record
@@ -78,9 +79,9 @@ def run_backlog(
     """
     with stored_site(experiment, root) as site:
         read = _read(site, run)
-        if not _open(read):
+        if not workable(read.backlog):
             return _outcome(read)
-        require_running(read.acts, experiment, scopes_of(experiment, "qc", read.suite.digest))
+        require_examining(read.acts, experiment, read.suite.digest)
         spending = _open_spending(site, read)
         return _Run(site, run, spending, workers=workers, say=say, tell=tell).work()
 
@@ -186,11 +187,6 @@ def _read(site: Site, run: str) -> QcRead:
             rule="a table [qc]: owner, every, roster, fail, on_failure",
         )
     return read
-
-
-def _open(read: QcRead) -> bool:
-    """Whether there is something that a worker could examine."""
-    return any(each.open and each.status != "parked" for each in read.backlog.standings)
 
 
 def _outcome(read: QcRead, stopped: str | None = None) -> Outcome:

@@ -175,6 +175,11 @@ def takable(found: Backlog) -> tuple[Standing, ...]:
     return tuple(free)
 
 
+def workable(found: Backlog) -> int:
+    """How many somebody could take now, or is at: as long as there are some, there is something to wait for."""
+    return len(takable(found)) + found.counts.get("claimed", 0)
+
+
 def _starts(policy: Policy, seen: Seen, stay: Sequence[Hired]) -> list[Start]:
     """Those that are started now: as many as there is work, memory and room for."""
     if seen.refused:

@@ -32,6 +32,7 @@ from raykit.qc.steer import (
     steer,
     takable,
     unit_deadline_s,
+    workable,
 )
 from raykit.records import Request
 
@@ -83,7 +84,9 @@ def does(*actions: Action) -> list[str]:
     ],
 )
 def test_update_0_goes_before_all_others(found: list[Standing], updates: list[int]) -> None:
+    claimed = sum(each.status == "claimed" for each in found)
     assert [each.update for each in takable(backlog("s", found))] == updates
+    assert workable(backlog("s", found)) == len(updates) + claimed
 
 
 # --- how many there are -------------------------------------------------------------------------------------

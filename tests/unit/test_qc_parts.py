@@ -1,0 +1,207 @@
+"""The parts of a QC pool that need no Ray: leases, the desk that reads and writes, and the memory there is.
+
+covers QC-16 QC-19 QC-22 FLEET-06 BUD-12, F14 F17, I3 I6 I8
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from makeledger import a_plan, identity
+from makeqc import QcMaker, make_trained
+from qcray import FakeDoor
+
+from raykit.budget.admit import Request, admit
+from raykit.errors import BudgetError, DeadlineError
+from raykit.fleet import qc_crew
+from raykit.fleet.qc_desk import Lost, QcDesk
+from raykit.fleet.qc_lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
+from raykit.fleet.qc_run import ends_of_dead_workers
+from raykit.read.qc import read_qc
+from raykit.records import Claim, Line, Measured, Place, Settled, Terms
+from raykit.store.accounts import join_account
+from raykit.store.local import LocalStore
+from raykit.store.people import read_acts
+from raykit.store.place import this_place
+from raykit.testing import MemoryStore
+
+
+def gone_place() -> Place:
+    """A process of this machine that is no more: the number is this one's, the start is not."""
+    here = this_place()
+    return here.model_copy(update={"started": here.started + 1})
+
+
+# --- leases -------------------------------------------------------------------------------------------------
+
+
+def lease(door: FakeDoor) -> WorkerLease:
+    made = WorkerLease(door, "f00d-qc-1", experiment="digits", suite="s" * 64, price=Price())
+    made.reserve(100.0)
+    return made
+
+
+def test_a_lease_is_renewed_before_it_ends_and_never_earlier() -> None:
+    door = FakeDoor()
+    held = lease(door)
+    assert held.paid_until == 100.0 + LEASE_S - BACKSTOP_S
+    held.keep(100.0 + LEASE_S - RENEW_S - 1)
+    assert door.renewed == []
+    held.keep(100.0 + LEASE_S - RENEW_S)
+    assert door.renewed == [("f00d-qc-1", int((2 * LEASE_S - RENEW_S) * 1000))]
+    assert held.paid_until == 100.0 + 2 * LEASE_S - RENEW_S - BACKSTOP_S
+    held.settle(1000.0, reason="completed")
+    assert door.settled == {"f00d-qc-1": (900_000, "completed")}
+
+
+def test_a_renewal_that_is_not_answered_is_asked_for_again() -> None:
+    door = FakeDoor()
+    held = lease(door)
+    due, until = 100.0 + LEASE_S - RENEW_S, held.paid_until
+    door.refuses = DeadlineError("nobody answered")
+    held.keep(due)
+    assert (held.refused, held.paid_until) == (None, until)  # what is paid for does not move
+    door.refuses = None
+    held.keep(due + AGAIN_S - 1)
+    assert door.renewed == []
+    held.keep(due + AGAIN_S)
+    assert len(door.renewed) == 1
+
+
+def test_a_renewal_that_is_refused_is_final() -> None:
+    door = FakeDoor()
+    held = lease(door)
+    door.refuses = BudgetError("the line is used up")
+    until = held.paid_until
+    held.keep(until - 1)
+    door.refuses = None
+    held.keep(until - 0.5)
+    assert (held.refused, held.paid_until, door.renewed) == ("the line is used up", until, [])
+
+
+def test_leases_of_dead_workers_are_settled_by_the_claims_that_name_them(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    maker = make_trained(QcMaker(store))
+    ledger = join_account(store, identity("digits"), None, unit="usd", by="test", at=1.0)
+    plan = a_plan("digits")
+    lines = (*plan.lines, Line(line="qc", purpose="overhead", planned=10**6))
+    plan = plan.model_copy(update={"lines": lines, "ceiling": sum(each.planned for each in lines)})
+    ledger.decide(lambda book: [plan], at=2.0)
+    terms = Terms(accelerators=1, rate=3_600, source="a test", time_ms=600_000)
+    for name in ("dead-qc-1", "alive-qc-1", "unknown-qc-1"):
+        request = Request(lease=name, experiment="digits", line="qc", terms=terms)
+        ledger.decide(lambda book, request=request: [admit(book, request)], at=10.0)
+    for update, name, place in ((0, "dead-qc-1", gone_place()), (10, "alive-qc-1", this_place())):
+        asked = maker.ask(update)
+        maker.examinations.claim(
+            asked.id, 1, worker=f"qc-{update}", place=place, at=11.0, deadline_s=9.0, lease=name
+        )
+    read = read_qc(store, "digits", now=20.0)
+    assert read is not None
+    (end,) = ends_of_dead_workers(ledger.book, read, 40.0)
+    assert isinstance(end, Settled)
+    assert (end.lease, end.reason, end.time_ms) == ("dead-qc-1", "killed", 30_000)
+
+
+# --- the desk -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def maker() -> QcMaker:
+    return make_trained(QcMaker(MemoryStore()))
+
+
+def desk_of(maker: QcMaker) -> QcDesk:
+    desk = QcDesk(maker.store, maker.experiment, maker.run, "f00d")
+    desk.look()
+    return desk
+
+
+def take(maker: QcMaker, update: int, worker: str, place: Place, *, at: float | None = None) -> Claim:
+    asked = maker.ask(update)
+    claim = maker.examinations.claim(
+        asked.id,
+        1,
+        worker=worker,
+        place=place,
+        at=time.time() if at is None else at,
+        deadline_s=60.0,
+    )
+    assert claim is not None
+    return claim
+
+
+def failures(maker: QcMaker) -> list[tuple[int, str]]:
+    read = read_qc(maker.store, maker.experiment, now=time.time())
+    assert read is not None
+    return [(each.update, f.kind) for each in read.backlog.standings for f in each.said.failures]
+
+
+def test_what_is_required_is_asked_for_once(maker: QcMaker) -> None:
+    desk = desk_of(maker)
+    assert desk.read is not None
+    assert desk.read.counts()["missing"] == 5
+    desk.look()
+    assert desk.read.counts()["pending"] == 5
+    assert desk.follow() is False
+
+
+def test_only_attempts_that_nobody_is_at_any_more_have_failed(maker: QcMaker) -> None:
+    elsewhere = this_place().model_copy(update={"host": "n9"})
+    take(maker, 0, "qc-f00d-1", this_place())  # this pool's, lost
+    take(maker, 10, "qc-f00d-2", gone_place())  # this pool's, not yet seen to be gone
+    take(maker, 20, "qc-beef-1", gone_place())  # of a launch that was killed
+    take(maker, 30, "qc-beef-2", elsewhere)  # of another machine, and within its time
+    take(maker, 40, "qc-beef-3", elsewhere, at=time.time() - 66.0)  # and past it
+    desk = desk_of(maker)
+    lost = {"qc-f00d-1": Lost(kind="memory", why="too much", at=time.time())}
+    said = desk.bury(lost, {"qc-f00d-2"})
+    assert len(said) == 3
+    assert failures(maker) == [(0, "memory"), (20, "lost"), (40, "deadline")]
+    desk.look()
+    assert desk.bury(lost, {"qc-f00d-2"}) == ()
+    assert desk.claimants() >= {"qc-f00d-1", "qc-beef-3"}
+
+
+def test_a_receipt_that_came_after_all_is_no_failure(maker: QcMaker) -> None:
+    take(maker, 0, "qc-f00d-1", gone_place())
+    desk = desk_of(maker)
+    maker.examine(0)  # published between the look and the word on it
+    assert desk.bury({}, ()) == ()
+    assert failures(maker) == []
+
+
+def test_one_check_is_measured_once_for_each_suite(maker: QcMaker) -> None:
+    desk = desk_of(maker)
+    assert desk.unit is None
+    assert desk.record_unit() is False
+    maker.examine(0)
+    for each in (desk, desk_of(maker)):
+        each.look()
+        each.record_unit()
+        assert each.unit is not None
+        assert (each.unit.took_s, each.unit.peak_bytes) == (1.2, 300_000_000)
+    (measured,) = read_acts(maker.store, maker.experiment).learned
+    assert isinstance(measured, Measured)
+    assert (measured.what, measured.time_ms) == ("qc-unit", 1200)
+    assert measured.memory_bytes == {"one check": 300_000_000}
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+def test_the_memory_of_a_container_bounds_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qc_crew, "CGROUP", tmp_path)
+    machine = qc_crew.free_bytes()
+    assert machine > 0
+    (tmp_path / "memory.current").write_text("1000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert qc_crew.free_bytes() > 1000
+    (tmp_path / "memory.max").write_text("4000\n")
+    assert qc_crew.free_bytes() == 3000
+    (tmp_path / "memory.current").write_text("5000\n")
+    assert qc_crew.free_bytes() == 0
