@@ -180,6 +180,16 @@ def in_force(acts: Acts, scopes: Iterable[str]) -> InForce | None:
     return next((acts.pauses[scope] for scope in scopes if scope in acts.pauses), None)
 
 
+def pause_of(acts: Acts, experiment: str, role: Role, contract: str | None = None) -> InForce | None:
+    """The pause that holds for this work, the narrowest first.
+
+    What is paused because a checkpoint failed goes on being examined: people need the rest of it to decide.
+    """
+    but = "qc" if role == "qc" else None
+    held = {scope: found for scope, found in acts.pauses.items() if found.pause.cause != but}
+    return in_force(replace(acts, pauses=held), scopes_of(experiment, role, contract))
+
+
 def require_running(acts: Acts, experiment: str, scopes: Iterable[str]) -> None:
     """Let only work start that is neither cancelled nor paused.
 
@@ -187,13 +197,26 @@ def require_running(acts: Acts, experiment: str, scopes: Iterable[str]) -> None:
         CancelledError: its experiment was ended for good.
         FleetPaused: a pause is in force.
     """
+    _require_not(acts, in_force(acts, scopes), experiment)
+
+
+def require_examining(acts: Acts, experiment: str, suite: str) -> None:
+    """Let only QC start that is neither cancelled nor paused.
+
+    Raises:
+        CancelledError: its experiment was ended for good.
+        FleetPaused: a pause is in force.
+    """
+    _require_not(acts, pause_of(acts, experiment, "qc", suite), experiment)
+
+
+def _require_not(acts: Acts, found: InForce | None, experiment: str) -> None:
     if acts.cancelled is not None:
         raise CancelledError(
             f"{experiment} was cancelled by {acts.cancelled.person}: {acts.cancelled.reason}",
             rule="a cancelled experiment is never started again; nothing of it was deleted",
             remedy="give the plan a new name",
         )
-    found = in_force(acts, scopes)
     if found is not None:
         raise FleetPaused(
             f"{experiment} is {found.words}",

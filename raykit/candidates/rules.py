@@ -7,7 +7,7 @@ store before.
 
 from __future__ import annotations
 
-from raykit.candidates.evidence import SELECTS, require_better, selects, why_tied
+from raykit.candidates.evidence import SELECTS, metric_of, require_better, selects, why_tied
 from raykit.candidates.registry import Candidate, Registry, Use, covers
 from raykit.errors import GateError, NotFoundError
 from raykit.records import (
@@ -28,6 +28,10 @@ PRODUCTION_ROLES: frozenset[CandidateRole] = frozenset({"production-candidate", 
 
 UNRECOMMENDED: frozenset[CandidateRole] = frozenset({"diagnostic"})
 
+INSPECTED: frozenset[CandidateRole] = frozenset({"diagnostic", "search-checkpoint"})
+"""Made on the way to something else. They leave the store only so that somebody can look at them: a person lets them,
+since whoever gets an exported folder sees weights and not why they were made."""
+
 MIN_DIGEST = 8
 """So much of a digest names an inventory."""
 
@@ -43,9 +47,8 @@ def let_recommend(registry: Registry, event: Recommended, *, supports: bool) -> 
         GateError: its role, its surfaces or the difference do not carry a recommendation: it stays observed.
     """
     candidate = known(registry, event.candidate)
-    _require_recommendable_role(candidate)
     for evidence in event.evidence:
-        _require_surface(candidate, evidence, supports=supports)
+        require_recommendable(candidate, evidence.surface, supports=supports)
     incumbent = registry.incumbent
     if incumbent is not None and incumbent.name != candidate.name:
         selecting = [each for each in event.evidence if selects(candidate, each)]
@@ -63,7 +66,12 @@ def let_recommend(registry: Registry, event: Recommended, *, supports: bool) -> 
     return None if event in standing else event
 
 
-def _require_recommendable_role(candidate: Candidate) -> None:
+def require_recommendable(candidate: Candidate, surface: str, *, supports: bool) -> None:
+    """Let only a candidate pass that may be recommended for what it scores on this surface.
+
+    Raises:
+        GateError: its role is never recommended, or the surface is none of its own or supports nothing.
+    """
     if candidate.said.role in UNRECOMMENDED:
         raise GateError(
             f"{candidate.name} is a {candidate.said.role} checkpoint: no number recommends it",
@@ -72,27 +80,35 @@ def _require_recommendable_role(candidate: Candidate) -> None:
             rule="any other role; a diagnostic checkpoint was made to explain something, not to be chosen",
             remedy="raykit candidates list",
         )
-
-
-def _require_surface(candidate: Candidate, evidence: Evidence, *, supports: bool) -> None:
-    registered = candidate.surface(evidence.surface)
+    registered = candidate.surface(surface)
     if registered is None:
-        names = ", ".join(each.name for each in candidate.said.surfaces)
-        raise GateError(
-            f"{evidence.surface} is not a surface of {candidate.name}",
-            field="--surface",
-            value=evidence.surface,
-            rule=f"one of {names}" if names else "a surface that it was registered with",
-            remedy=f"raykit candidates register {candidate.name} {candidate.where} --role {candidate.said.role} "
-            f"--surface {evidence.surface}=reports --correct --by NAME",
-        )
+        raise _no_surface(candidate, surface)
     if not registered.may_select and not supports:
         raise GateError(
-            f"{evidence.surface} reports, and its plan does not let it support a recommendation",
+            f"{surface} reports, and its plan does not let it support a recommendation",
             field="claim.report_only",
             rule='report_only = "supports" under [claim], said before the result was seen',
             remedy=f"recommend it for a surface that selects: --surface {SELECTS}.METRIC",
         )
+
+
+def _no_surface(candidate: Candidate, surface: str) -> GateError:
+    names = [each.name for each in candidate.said.surfaces]
+    if not metric_of(surface) and names:
+        remedy = f"--surface {names[0]}"
+    else:
+        wanted = surface if metric_of(surface) else f"{SELECTS}.METRIC"
+        remedy = (
+            f"raykit candidates register {candidate.name} {candidate.where} --role {candidate.said.role} "
+            f"--surface {wanted}=reports --correct --by NAME"
+        )
+    return GateError(
+        f"{surface} is not a surface of {candidate.name}",
+        field="--surface",
+        value=surface,
+        rule=f"one of {', '.join(names)}" if names else "a surface that it was registered with: SPLIT.METRIC",
+        remedy=remedy,
+    )
 
 
 def _against(evidence: Evidence, incumbent: Candidate) -> str | None:
@@ -104,6 +120,8 @@ def _against(evidence: Evidence, incumbent: Candidate) -> str | None:
 def let_approve(registry: Registry, event: CandidateApproved) -> CandidateApproved | None:
     """An approval; None if one stands that covers as much.
 
+    A script approves nothing for production, and no diagnostic or search checkpoint for export either.
+
     Raises:
         NotFoundError: there is no such candidate.
         GateError: its role, its bytes, a rejection, a script or a tie with the incumbent stand in the way.
@@ -112,6 +130,8 @@ def let_approve(registry: Registry, event: CandidateApproved) -> CandidateApprov
     require_bytes(candidate, event.manifest)
     require_role(candidate, event.use)
     _require_not_rejected(candidate)
+    if event.use == "export" and event.scripted and candidate.said.role in INSPECTED:
+        raise _scripted(f"letting a {candidate.said.role} checkpoint out for inspection")
     if event.use == "production":
         if event.scripted:
             raise _scripted("an approval for production")
@@ -163,8 +183,14 @@ def _require_not_rejected(candidate: Candidate) -> None:
             field="NAME",
             value=candidate.name,
             rule="a recommendation after the rejection, with its evidence",
-            remedy=f"raykit candidates recommend {candidate.name} --surface {SELECTS}.METRIC --reason ... --by NAME",
+            remedy=_taken_up_again(candidate),
         )
+
+
+def _taken_up_again(candidate: Candidate) -> str:
+    if candidate.said.role in UNRECOMMENDED:
+        return f"a {candidate.said.role} checkpoint is never recommended: raykit candidates list"
+    return f"raykit candidates recommend {candidate.name} --surface {SELECTS}.METRIC --reason ... --by NAME"
 
 
 def _scripted(what: str) -> GateError:
@@ -330,8 +356,10 @@ def known(registry: Registry, name: str) -> Candidate:
 
 def usable_for(candidate: Candidate, use: Use) -> CandidateApproved | None:
     """The approval that lets these weights be used so; none after a rejection, or once the role is corrected."""
-    found = candidate.approved_for(use)
-    if found is None or (use == "production" and candidate.said.role not in PRODUCTION_ROLES):
+    found, role = candidate.approved_for(use), candidate.said.role
+    if found is None or (use == "production" and role not in PRODUCTION_ROLES):
+        return None
+    if use == "export" and role in INSPECTED and found[1].scripted:
         return None
     assert covers(found[1].use, use)
     return found[1]

@@ -30,7 +30,7 @@ from raykit.cli.options import (
 from raykit.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from raykit.read.candidates import CandidateRead
+    from raykit.read.candidates import CandidateRead, Examination
     from raykit.records import CandidateEvent, Inventory
     from raykit.store.base import ObjectStore
 
@@ -74,17 +74,20 @@ def recommend(
     """Say why a candidate should be chosen, with its evidence. That does not choose it.
 
     Against an incumbent only a difference counts that the plan has called worthwhile; anything less leaves the
-    candidate observed. A metric of a split that reports supports a recommendation only where the plan allows it.
+    candidate observed. A metric of a split that reports supports a recommendation only where the plan allows it. What
+    the store has measured counts: --value is for what it has not.
 
     Raises:
-        InvalidInput: nobody was named, no reason was given, or a value is not finite.
+        InvalidInput: nobody was named, no reason was given, a value is not finite, or it is examined and --unexamined
+            says that it is not.
         NotFoundError: there is no such candidate.
-        GateError: its QC, its role, its surface or the difference does not carry a recommendation.
+        GateError: its QC, its role, its surface or the difference does not carry a recommendation, or the store has
+            another value.
         CorruptError: the registry, a log or a record is damaged.
         StoreUnavailableError: the store did not answer.
         UnknownOutcomeError: the reply was lost; say it again.
     """
-    from raykit.candidates.rules import known, let_recommend
+    from raykit.candidates.rules import known, let_recommend, require_recommendable
     from raykit.read.candidates import Given, evidence_for, examination_of, require_examined, supports
     from raykit.records import Recommended
     from raykit.store.candidates import act, read_candidate_registry
@@ -100,8 +103,11 @@ def recommend(
     store = open_root(root).store
     registry = read_candidate_registry(store)
     candidate = known(registry, name)
+    allowed = supports(store, candidate.said)
+    require_recommendable(candidate, surface, supports=allowed)
     found = examination_of(store, candidate.said, now=time.time())
     receipts = require_examined(found, candidate.said, None, _said(unexamined))
+    _require_unexamined(found, unexamined)
     evidence = evidence_for(store, candidate, registry.incumbent, surface, given, person=person)
     event = Recommended(
         candidate=name,
@@ -112,7 +118,6 @@ def recommend(
         person=person,
         scripted=is_scripted(scripted),
     )
-    allowed = supports(store, candidate.said)
     new = act(store, lambda now: let_recommend(now, event, supports=allowed), by=person, at=time.time())
     _told(
         store,
@@ -136,6 +141,16 @@ def _said(unexamined: str | None) -> str | None:
     return words(unexamined, field="--unexamined", what="why it may be used without")
 
 
+def _require_unexamined(found: Examination, unexamined: str | None) -> None:
+    if unexamined is not None and found.possible:
+        raise InvalidInput(
+            f"{found.what} is examined: {found.words}",
+            field="--unexamined",
+            rule="only for a base that nobody here can examine",
+            remedy="leave --unexamined out",
+        )
+
+
 # --- approve ------------------------------------------------------------------------------------------------
 
 
@@ -155,10 +170,11 @@ def approve(
     """Choose this very candidate for a use. No approval of a plan, of a rule or of another candidate does that.
 
     It does not put it into production (raykit candidates switch), and it decides nothing about any other candidate. A
-    script's approval is labelled, and is none for production.
+    script's approval is labelled, and is none for production; nor may a script let a diagnostic or search checkpoint
+    out: these are exported to be looked at, and a person lets them.
 
     Raises:
-        InvalidInput: nobody was named, or no reason was given.
+        InvalidInput: nobody was named, no reason was given, or it is examined and --unexamined says that it is not.
         NotFoundError: there is no such candidate.
         GateError: its role, its QC, a rejection or a tie with the incumbent stands in the way, or a script asks.
         CorruptError: the registry, a log or a record is damaged.
@@ -177,6 +193,7 @@ def approve(
     require_role(candidate, use)
     found = examination_of(store, candidate.said, now=time.time())
     receipts = require_examined(found, candidate.said, use, _said(unexamined))
+    _require_unexamined(found, unexamined)
     event = CandidateApproved(
         candidate=name,
         manifest=candidate.manifest,
@@ -367,7 +384,7 @@ def _told(
 def _after(read: CandidateRead, at: str) -> Iterator[str]:
     pairs = [
         ("state", tell.headline(read)),
-        ("rests on", read.stages.comparison),
+        ("rests on", tell.rests_on(read)),
         ("QC", read.examination.words),
         ("invested", tell.replacement(read)),
     ]

@@ -90,7 +90,7 @@ def conclude(
     text, figures = _text(says), _effect(effect)
     _require_carried(case, outcome, (text, figures or ""))
     if outcome in QUALITY:
-        _require_examined(found, case)
+        _require_examined(found, case, outcome)
     _require_effect(outcome, figures)
     event = Concluded(
         outcome=outcome,
@@ -230,15 +230,21 @@ def _require_carried(case: _Case, outcome: Outcome, texts: Sequence[str]) -> Non
         )
 
 
-def _require_examined(found: ReadRoot, case: _Case) -> None:
-    """A conclusion about quality needs every required checkpoint examined, and every receipt reviewed."""
-    from raykit.qc.backlog import require_complete
+def _require_examined(found: ReadRoot, case: _Case, outcome: Outcome) -> None:
+    """A conclusion about quality needs every required checkpoint examined and reviewed; a good one, a usable choice."""
+    from raykit.qc.backlog import require_complete, require_usable
     from raykit.read.qc import read_qc
 
     for view in case.views:
         read = read_qc(found.store, view.experiment, view.run, now=found.now())
-        if read is not None:
-            require_complete(read.backlog, view.experiment)
+        if read is None:
+            continue
+        require_complete(read.backlog, view.experiment)
+        selected = found.selected(view)
+        if selected is not None and outcome in WON:
+            standing = read.backlog.of(selected.sha256)
+            what = f"update {selected.update:,}, which the plan selects"
+            require_usable(standing, what, experiment=view.experiment)
 
 
 def _record(case: _Case, told: Told[Concluded], earlier: Sequence[Known[Any]]) -> dict[str, Any]:

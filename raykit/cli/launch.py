@@ -243,6 +243,7 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
         return
     others = {other: pause for other, pause in acts.pauses.items() if other != scope}
     require_running(replace(acts, pauses=others), site.name, scopes_of(site.name, "train"))
+    repair = repair or _answered(site, acts)
     refusal = _would_refuse(site, replace(acts, pauses=others), approved)
     if refusal is not None and found.pause.cause not in ("ceiling", "replan"):
         raise refusal
@@ -250,6 +251,21 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
     cleared = require_cleared(found, repair=repair, needs_replan=short)
     resume(site.store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
     typer.echo(output.clean(f"  the pause is over ({found.words}): {cleared}"), err=True)
+
+
+def _answered(site: Site, acts: Acts) -> str | None:
+    """What a person has said of the failed checks that paused this experiment, once all of them are reviewed."""
+    import time
+
+    from raykit.qc.backlog import unheeded
+    from raykit.read.qc import read_qc
+
+    found = acts.pauses[f"experiment:{site.name}"]
+    read = None if found.pause.cause != "qc" else read_qc(site.store, site.name, now=time.time())
+    if read is None or unheeded(read.backlog, acts.qc_seen_at):
+        return None
+    said = [each.review.event for each in read.backlog.failed if each.review is not None]
+    return f"reviewed as failed by {said[-1].person}: {said[-1].note}" if said else None
 
 
 def _would_refuse(site: Site, acts: Acts, approved: Approving | None) -> RaykitError | None:
@@ -439,6 +455,18 @@ def _text(outcome: Outcome, site: Site) -> str:
                 f"\n  why      raykit budget show {name}{at}"
                 f"\n  continue raykit budget replan {name}{at} --reason ... --by NAME   then   raykit resume {name}{at}"
             )
+        case "paused" if outcome.cause == "qc":
+            head = f"{name} is paused at update {update}: {outcome.detail}; nothing is lost."
+            tail = (
+                f"\n  look     raykit qc status {name}{at}   raykit report {name}{at}"
+                f'\n  continue raykit resume {name} --repair "what was decided, and why" --by NAME{at}'
+            )
+        case "failed" if outcome.cause == "qc":
+            head = f"{name} ended at update {update}: {(outcome.detail or '').removeprefix('gate: ')}"
+            tail = (
+                f"\n  look     raykit qc status {name}{at}   raykit report {name}{at}"
+                f'\n  continue raykit resume {name} --repair "what you changed" --by NAME{at}'
+            )
         case "paused" | "preempted":
             head = f"{name} stopped at update {update} ({outcome.detail or outcome.reason}); nothing is lost."
             tail = f"\n  continue raykit resume {name}{at}"
@@ -461,13 +489,16 @@ def _qc(outcome: Outcome, site: Site) -> str:
     if outcome.qc is None:
         return ""
     from raykit.cli.qclook import counted
+    from raykit.pauses import way_on as ends
     from raykit.qc.backlog import way_on
 
     sheets = [key for key in outcome.pictures if key.endswith("sheet.png")]
     sheet = "".join(f"\n  sheet    {site.store.url}/{key}" for key in sheets)
-    command = way_on(outcome.qc.backlog, outcome.experiment)
+    held = outcome.qc.pause
+    command = ends(held) if held is not None else way_on(outcome.qc.backlog, outcome.experiment)
     first = "" if command is None else f"\n  then     {command}{at_root(site.root)}"
-    return f"\n  qc       {counted(outcome.qc)}{sheet}{first}"
+    why = "" if held is None else f"\n           {output.clean(held.words)}"
+    return f"\n  qc       {counted(outcome.qc)}{why}{sheet}{first}"
 
 
 def _cost(outcome: Outcome, site: Site) -> str:

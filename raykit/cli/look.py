@@ -180,7 +180,9 @@ def _waits(view: RunView, name: str, when: str, why: str, at: str) -> Iterator[s
             yield f"  -> raykit resume {name}{at}"
         case "failed":
             yield f"  {name} failed {when}{why}"
-            repair = "" if all(gate.passed for gate in view.gates) else ' --repair "what you changed"'
+            repair = (
+                "" if all(gate.passed for gate in view.gates) else ' --repair "what you changed" --by NAME'
+            )
             yield f"  -> raykit logs {name}{at}      then      raykit resume {name}{repair}{at}"
         case "starting" | "running" | "stopping" if view.holder is not None:
             place = f"process {view.holder.pid} on {view.holder.host}"
@@ -189,6 +191,8 @@ def _waits(view: RunView, name: str, when: str, why: str, at: str) -> Iterator[s
 
 def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at: str) -> Iterator[str]:
     """A pause is in force: who asked, whether the run is that far, and what ends it."""
+    from raykit.pauses import way_on as ends
+
     pause = paused.pause
     scope = pause.scope.removeprefix("experiment:")
     whole = "" if scope == view.experiment else f" ({scope})"
@@ -202,23 +206,30 @@ def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at:
             yield f"  -> raykit logs {name}{at}"
             return
     yield f"  {name} paused {ago(paused.at, now)}, at update {output.count(view.update)}, {by}"
-    command = f"raykit resume {scope}{at}"
-    if pause.cause == "defect":
-        command = f'raykit resume {scope} --repair "what you changed"{at}'
-    elif pause.cause in ("premise", "qc"):
-        command = f'raykit resume {scope} --repair "what was decided, and why" --by NAME{at}'
-    elif pause.cause in ("ceiling", "replan"):
+    command = f"{ends(paused)}{at}"
+    if pause.cause in ("ceiling", "replan"):
         yield f"  -> raykit budget replan {view.experiment}{at} --reason ... --by NAME      then      {command}"
         yield f"     why: raykit budget show {view.experiment}{at}"
         return
     yield f"  -> {command}"
 
 
-def wide_pauses(pauses: Mapping[str, InForce], now: float, at: str) -> Iterator[str]:
-    """Pauses that hold for more than one experiment: nothing in them starts, also what is not there yet."""
+def wide_pauses(
+    pauses: Mapping[str, InForce], now: float, at: str, views: Sequence[RunView] = ()
+) -> Iterator[str]:
+    """Pauses that hold for more than one experiment: nothing in them starts, also what is not there yet.
+
+    That of a suite is said with the run whose QC it pauses, where that is among `views`.
+    """
+    from raykit.pauses import way_on as ends
+
+    suites = {f"contract:{view.qc.suite.digest}" for view in views if view.qc is not None}
     for scope, found in pauses.items():
-        yield f"  {scope} paused {ago(found.at, now)}, by {found.pause.person}: {found.pause.reason}"
-        yield f"  -> raykit resume {scope}{at}"
+        if scope not in suites:
+            yield output.clean(
+                f"  {scope} paused {ago(found.at, now)}, by {found.pause.person}: {found.pause.reason}"
+            )
+            yield f"  -> {ends(found)}{at}"
 
 
 def _committed(view: RunView) -> str:

@@ -74,7 +74,7 @@ class _Bar:
         )
 
     def say(self, line: str) -> None:
-        self._progress.console.print(f"  {line}")
+        self._progress.console.print(f"  {output.clean(line)}")
 
 
 class _Lines:
@@ -97,7 +97,7 @@ class _Lines:
     def say(self, line: str) -> None:
         if self._heard:
             try:
-                sys.stderr.write(f"  {line.rstrip()}\n")
+                sys.stderr.write(f"  {output.clean(line.rstrip())}\n")
                 sys.stderr.flush()
             except BrokenPipeError:
                 self._heard = False  # whoever listened has gone; the run is not theirs to end

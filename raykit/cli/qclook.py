@@ -30,6 +30,8 @@ def whole(read: QcRead, columns: int | None, at: str) -> Iterator[str]:
     )
     yield f"  fails if  {_thresholds(read)}"
     yield from _table(read, columns).split("\n")
+    if any(each.receipt is not None and each.receipt.unjudged for each in read.backlog.standings):
+        yield "  * thresholds of quality do not apply before anything was learned"
     yield f"  {counted(read)}"
     yield from _failed(read)
     yield from _tries(read)
@@ -84,8 +86,12 @@ def _metrics(read: QcRead) -> list[str]:
 
 
 def _verdict(each: Standing) -> str:
-    if each.said.conflicts:
+    if each.said.forged:
+        return "changed"
+    if each.said.disputed:
         return "two answers"
+    if each.receipt is not None and each.receipt.unjudged and each.receipt.verdict == "passed":
+        return "passed *"
     return look.NONE if each.receipt is None else each.receipt.verdict
 
 
@@ -112,16 +118,11 @@ def counted(read: QcRead) -> str:
 
 
 def _failed(read: QcRead) -> Iterator[str]:
+    from raykit.qc.backlog import told
+
     for each in read.backlog.failed[:MOST_LISTED]:
-        if each.receipt is None:
-            continue
-        first, more = each.receipt.findings[:1], len(each.receipt.findings) - 1
-        for finding in first:
-            of = f" of {finding.stratum}" if finding.stratum else ""
-            yield (
-                f"  failed    update {output.count(each.update)}: {finding.what}{of} {finding.found}, "
-                f"wanted {finding.rule}{f'; and {more} more' if more > 0 else ''}"
-            )
+        words = told(each) if each.red else f"update {output.count(each.update)}: {each.why_not}"
+        yield f"  failed    {words}"
     if len(read.backlog.failed) > MOST_LISTED:
         yield f"  and {len(read.backlog.failed) - MOST_LISTED} more (--json has all)"
 

@@ -74,7 +74,7 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         output.print_lines(line for view in views for line in look.wants(view, now, at))
         output.print_lines([look.status_foot(views, found.store.url)])
     if not as_json:
-        output.print_lines(look.wide_pauses(wide, now, at_root(root)))
+        output.print_lines(look.wide_pauses(wide, now, at_root(root), views))
     _end(any(view.state == "corrupt" for view in views))
 
 

@@ -13,7 +13,7 @@ from importlib import metadata
 from raykit import reconcile as brain
 from raykit.errors import GateError, HeldError, RaykitError
 from raykit.fleet.evidence import gather
-from raykit.fleet.qc_beside import require_answered, require_apart
+from raykit.fleet.qc_beside import QC_GATE, require_answered, require_apart
 from raykit.fleet.site import RUN, Site, changed_members, code_files, git_facts, make_ready, task_of
 from raykit.fleet.spending import (
     Approving,
@@ -123,7 +123,7 @@ def claim(
     acts = people.refresh()
     require_running(acts, site.name, scopes_of(site.name, "train", digest_of(contract(site.plan))))
     require_apart(site.plan)
-    require_answered(site.store, site.name)
+    require_answered(site.store, site.name, ended=QC_GATE in log.state.failed)
     ready = make_ready(site)
     task = task_of(site, ready)
     _takeable(log.state, task)

@@ -16,7 +16,7 @@ from raykit.budget.book import Allocation, Book, Lease
 from raykit.budget.lines import TRAIN, next_attempt
 from raykit.budget.worst import Sizing
 from raykit.errors import CancelledError, LeaseLostError
-from raykit.pauses import Acts, Role, in_force, scopes_of
+from raykit.pauses import Acts, Role, pause_of
 from raykit.records import Record, Reserved, Settled, Terms
 from raykit.store.base import ObjectStore
 from raykit.store.ledger import Ask, Ledger
@@ -114,7 +114,7 @@ def reserve(
             f"{request.experiment} was cancelled by {acts.cancelled.person}: {acts.cancelled.reason}",
             rule="a cancelled experiment is never started again; nothing of it was deleted",
         )
-    pause = in_force(acts, scopes_of(request.experiment, role, contract))
+    pause = pause_of(acts, request.experiment, role, contract)
     paused = None if pause is None else f"{request.experiment} is {pause.words}"
     return admit(book, request, Standing(paused=paused, failed=failed), now=now)
 

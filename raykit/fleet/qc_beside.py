@@ -27,6 +27,8 @@ from raykit.read.sizing import pool_of, rate_of
 from raykit.store.base import ObjectStore
 from raykit.store.people import pause
 
+QC_GATE = "qc"
+"""What a failed check fails where the plan says that it ends the run."""
 DRAIN_S = 600.0
 """How long the end of a run waits for open checks, unless the plan says so."""
 ANSWER_S = 30.0
@@ -100,8 +102,10 @@ def unheeded_failures(read: QcRead) -> tuple[Standing, ...]:
     return unheeded(read.backlog, read.acts.qc_seen_at)
 
 
-def require_answered(store: ObjectStore, experiment: str) -> None:
+def require_answered(store: ObjectStore, experiment: str, *, ended: bool) -> None:
     """Let only a run go on whose failed checkpoints somebody has answered, where its plan does not simply continue.
+
+    `ended`: a failed check has ended the run, so that the answer is a repair.
 
     Raises:
         GateError: a checkpoint failed, and nobody has said what is done about it.
@@ -116,7 +120,9 @@ def require_answered(store: ObjectStore, experiment: str) -> None:
             field="qc.on_failure",
             value=None if read is None else read.on_failure,
             rule="a failed check goes to a person before more is spent",
-            remedy=f"raykit qc review {experiment} --update {found[0].update} --verdict failed --note ... --by NAME",
+            remedy=f'raykit resume {experiment} --repair "what you changed" --by NAME'
+            if ended
+            else f"raykit qc review {experiment} --update {found[0].update} --verdict failed --note ... --by NAME",
         )
 
 

@@ -25,7 +25,7 @@ from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pictures import Pictures
 from raykit.fleet.purse import Purse
-from raykit.fleet.qc_beside import QcBeside, slots_of, words
+from raykit.fleet.qc_beside import QC_GATE, QcBeside, slots_of, words
 from raykit.fleet.qc_pool import QcGlance
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
@@ -56,8 +56,6 @@ BACKSTOP_S = 5.0
 SPARE_CPUS = 1
 """Beside one CPU per rank: for the train controller."""
 
-QC_GATE = "qc"
-"""What a failed check fails where the plan says that it ends the run."""
 LEAVE_S, UNIT_S = 5.0, 60.0
 """How long a check in hand may still take when the launch is told to leave, and when it is paused."""
 
@@ -313,6 +311,10 @@ class _Launch:
             self._tell_glimpse(self._log.state)
 
         self._settle()  # training holds nothing any more; checks are paid by leases of their own
+        read = self._qc.read()
+        if read is not None and read.pause is not None:
+            self._say(f"its QC is {read.pause.words}: what is open of it stays open")
+            return
         self._say("training is complete; what is open of its QC is examined now")
         self._qc.drain(stop, tell)
 

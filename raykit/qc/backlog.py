@@ -16,7 +16,7 @@ from typing import Literal
 from raykit import defects
 from raykit.errors import GateError
 from raykit.pauses import Review
-from raykit.records import Claim, Commit, Conflict, Failure, Receipt, Request, Took
+from raykit.records import Claim, Commit, Conflict, Failure, QcFinding, Receipt, Request, Took
 
 Status = Literal["missing", "pending", "claimed", "retrying", "parked", "done"]
 
@@ -76,6 +76,13 @@ class Said:
         others = {took.n for took in self.took if took.receipt != decided}
         return tuple(sorted(others | {conflict.n for conflict in self.conflicts}))
 
+    @cached_property
+    def forged(self) -> bool:
+        """No attempt made the receipt that is there: it is not what was written."""
+        if self.receipt is None or not self.took:
+            return False
+        return all(took.receipt != self.receipt.digest for took in self.took)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -115,10 +122,14 @@ class Standing:
         return self.receipt is not None and (self.receipt.verdict == "failed" or bool(self.said.disputed))
 
     @property
+    def turned_down(self) -> bool:
+        """A person has looked at its receipt, and says that it failed."""
+        return self.review is not None and self.review.event.verdict == "failed"
+
+    @property
     def usable(self) -> bool:
         """Examined, passed, and reviewed as passed: a decision may rest on it."""
-        passed = self.receipt is not None and not self.red
-        return passed and self.review is not None and self.review.event.verdict == "passed"
+        return self.receipt is not None and self.why_not is None
 
     @property
     def why_not(self) -> str | None:
@@ -126,11 +137,12 @@ class Standing:
         receipt = self.receipt
         if receipt is None:
             return f"its QC is {self.status}"
+        if self.said.forged:
+            return "its receipt is not the one that was made"
         if self.said.disputed:
             return "its QC had two different answers"
         if receipt.verdict == "failed":
-            first = receipt.findings[0]
-            return f"it failed its QC: {first.what} {first.found}, wanted {first.rule}"
+            return f"it failed its QC: {reason(receipt.findings[0])}"
         if self.review is None:
             return "its QC receipt is not reviewed"
         if self.review.event.verdict == "failed":
@@ -211,8 +223,8 @@ class Backlog:
 
     @property
     def failed(self) -> tuple[Standing, ...]:
-        """Those whose receipt says that they failed, or that had two answers."""
-        return tuple(each for each in self.standings if each.red)
+        """Those that failed by their receipt or by a person's word, or that had two answers."""
+        return tuple(each for each in self.standings if each.red or each.turned_down)
 
     @property
     def unreviewed(self) -> tuple[Standing, ...]:
@@ -255,17 +267,23 @@ def unheeded(found: Backlog, seen_at: float | None) -> tuple[Standing, ...]:
     )
 
 
+def reason(finding: QcFinding) -> str:
+    """One finding in words: `ratio 0.412, fails if > 0.35`; `latent of 3 a spread of 0, wanted a spread above 0`."""
+    of = f" of {finding.stratum}" if finding.stratum else ""
+    rule = finding.rule if finding.rule.startswith("fails") else f"wanted {finding.rule}"
+    return f"{finding.what}{of} {finding.found}, {rule}"
+
+
 def told(standing: Standing) -> str:
-    """A failed checkpoint in words: `update 400 failed its QC: ratio 0.412, wanted ...`."""
+    """A failed checkpoint in words: `update 400 failed its QC: ratio 0.412, fails if > 0.35`."""
     receipt = standing.receipt
-    if receipt is None or not receipt.findings:
+    if receipt is None:
         return f"update {standing.update:,}: its QC is {standing.status}"
-    first, more = receipt.findings[0], len(receipt.findings) - 1
-    of = f" of {first.stratum}" if first.stratum else ""
+    if not receipt.findings or standing.said.disputed:
+        return f"update {standing.update:,}: {standing.why_not}"
+    more = len(receipt.findings) - 1
     rest = f"; and {more} more" if more else ""
-    return (
-        f"update {standing.update:,} failed its QC: {first.what}{of} {first.found}, wanted {first.rule}{rest}"
-    )
+    return f"update {standing.update:,} failed its QC: {reason(receipt.findings[0])}{rest}"
 
 
 def blocks_completion(found: Backlog) -> tuple[str, ...]:
@@ -314,6 +332,8 @@ def require_usable(found: Standing | None, what: str, *, experiment: str) -> Sta
             if found.status == "parked"
             else f"raykit qc run {experiment}"
         )
+    elif found.said.forged:
+        remedy = "raykit check --read-data"
     elif found.review is None and not found.red:
         remedy = (
             f"raykit qc review {experiment} --update {found.update} --verdict passed --note ... --by NAME"
@@ -329,13 +349,17 @@ def require_usable(found: Standing | None, what: str, *, experiment: str) -> Sta
 
 
 def way_on(found: Backlog, experiment: str) -> str | None:
-    """The one command that helps; None if nothing is open."""
+    """The one command that helps; None if nothing is open. What a pause needs comes before it: see `QcRead.pause`."""
     if any(each.status == "parked" for each in found.standings):
         return f"raykit qc retry {experiment} --reason ... --by NAME"
     if found.open:
         return f"raykit qc run {experiment}"
-    if found.unreviewed:
-        return f"raykit qc review {experiment} --by NAME --note ..."
+    if any(not each.red for each in found.unreviewed):
+        return f"raykit qc review {experiment} --note ... --by NAME"
+    for each in found.unreviewed:
+        if each.said.forged:
+            return "raykit check --read-data"
+        return f"raykit qc review {experiment} --update {each.update} --verdict failed --note ... --by NAME"
     return None
 
 

@@ -37,8 +37,7 @@ def review(
         GateError: it failed and is called passed; the person is the worker that made it; or nothing is there to review.
     """
     chosen = [_one(found, update, experiment)] if update is not None else _passed(found, looked, upto)
-    for each in chosen:
-        _require_other(each, looked.person)
+    _require_other(found, looked.person)
     if not chosen:
         _refuse_the_red(found, experiment)
         return None
@@ -110,12 +109,13 @@ def _refuse_the_red(found: Backlog, experiment: str) -> None:
         )
 
 
-def _require_other(standing: Standing, person: str) -> None:
-    """A reviewer is somebody other than the worker that made the receipt."""
-    workers = {took.worker for took in standing.said.took}
-    if person.casefold() in {worker.casefold() for worker in workers}:
+def _require_other(found: Backlog, person: str) -> None:
+    """A reviewer is somebody other than the workers, however they are called."""
+    workers = {claim.worker for each in found.standings for claim in each.said.claims}
+    name = next((worker for worker in sorted(workers) if worker.casefold() in person.casefold()), None)
+    if name is not None:
         raise GateError(
-            f"{person} made the receipt of update {standing.update:,}",
+            f"{name} is a worker that examined these checkpoints",
             field="--by",
             value=person,
             rule="a named person other than the worker that examined it",

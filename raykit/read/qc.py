@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raykit.errors import CorruptError, NotFoundError
-from raykit.pauses import Acts, InForce, in_force, scopes_of
+from raykit.pauses import Acts, InForce, pause_of
 from raykit.plan import Lock
 from raykit.qc.backlog import Backlog, Standing, Wanted, all_of, required
 from raykit.reconcile import RunState
@@ -44,7 +44,7 @@ class QcRead:
     @property
     def pause(self) -> InForce | None:
         """The pause that keeps workers from examining, the narrowest first."""
-        return in_force(self.acts, scopes_of(self.experiment, "qc", self.suite.digest))
+        return pause_of(self.acts, self.experiment, "qc", self.suite.digest)
 
     @property
     def oldest_s(self) -> float | None:

@@ -20,7 +20,7 @@ from typing import Literal, TypeVar
 
 from raykit import defects
 from raykit.errors import GateError, StoreUnavailableError, Unknown, UnknownOutcomeError
-from raykit.pauses import Acts, in_force, scopes_of
+from raykit.pauses import Acts, pause_of
 from raykit.qc.backlog import Said, Standing, Wanted, all_of, required, stand
 from raykit.read.qc import commits_of
 from raykit.records import Claim, Failure, FailureKind, Receipt, Request, Suite, Took
@@ -163,7 +163,7 @@ class Worker:
         """Why nothing may be started now."""
         if self._acts.cancelled is not None:
             return f"cancelled by {self._acts.cancelled.person}: {self._acts.cancelled.reason}"
-        held = in_force(self._acts, scopes_of(self._experiment, "qc", self._suite_digest))
+        held = pause_of(self._acts, self._experiment, "qc", self._suite_digest)
         return None if held is None else held.words
 
     def _look(self) -> Turn | None:

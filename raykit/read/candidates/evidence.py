@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,28 +44,43 @@ def evidence_for(
 ) -> Evidence:
     """What a choice of `candidate` would rest on. What is worthwhile is the larger of what both plans have declared.
 
+    What the store has measured counts; what a person says fills in only what it has not.
+
     Raises:
-        GateError: the store does not know the value, or which of two is better, and nobody has said it.
+        GateError: the store does not know the value, or which of two is better, and nobody has said it; or it knows
+            another value than was said.
         NotFoundError: the run is gone.
         CorruptError: the history or a log is damaged.
         StoreUnavailableError: the store did not answer.
     """
     rival = None if incumbent is None or incumbent.name == candidate.name else incumbent
     own, other = _view(store, candidate.said), None if rival is None else _view(store, rival.said)
-    value = given.value if given.value is not None else _measured(store, candidate.said, own, surface)
+    measured = _measured(store, candidate.said, own, surface)
+    value = _agreed(measured, given.value, candidate, surface, "--value")
     if value is None:
         raise _no_value(surface, candidate)
-    against = given.incumbent
-    if rival is not None and against is None and _comparable(store, own, other, surface):
-        against = _measured(store, rival.said, other, surface)
+    comparable = rival is not None and _comparable(store, own, other, surface)
+    theirs = _measured(store, rival.said, other, surface) if rival is not None and comparable else None
+    against = (
+        None if rival is None else _agreed(theirs, given.incumbent, rival, surface, "--incumbent-value")
+    )
     return Evidence(
         surface=surface,
         better=given.better or _better(store, candidate.said, own, surface),
         value=value,
-        incumbent=against if rival is not None else None,
+        incumbent=against,
         against=None if rival is None else rival.manifest,
         worthwhile=_worthwhile([own, other], surface),
-        how=_how(given, person, candidate.said, surface),
+        how="; ".join(
+            _how(
+                candidate.said,
+                surface,
+                person,
+                given,
+                value=measured is not None,
+                rival=None if against is None else theirs is not None,
+            )
+        ),
     )
 
 
@@ -95,6 +110,21 @@ def _measured(store: ObjectStore, said: Registered, view: RunView | None, surfac
     rows = Root(store, time.time).history(view, "development").rows()
     found = [row.metrics.get(metric_of(surface)) for row in rows if row.update == said.update]
     return found[-1] if found else None
+
+
+def _agreed(
+    measured: float | None, said: float | None, candidate: Candidate, surface: str, field: str
+) -> float | None:
+    """What was measured; what a person says only where nothing was."""
+    if measured is not None and said is not None and said != measured:
+        raise GateError(
+            f"the store has {measured!r} for {candidate.name} on {surface}, not {said!r}",
+            field=field,
+            value=said,
+            rule="what was measured; a value that somebody gives stands only where the store has none",
+            remedy=f"leave {field} out",
+        )
+    return said if measured is None else measured
 
 
 def _no_value(surface: str, candidate: Candidate) -> GateError:
@@ -164,8 +194,16 @@ def _worthwhile(views: list[RunView | None], surface: str) -> float | None:
     return max(map(float, declared), default=None)
 
 
-def _how(given: Given, person: str, said: Registered, surface: str) -> str:
-    if given.value is None and given.incumbent is None:
-        return f"the {split_of(surface)} history of {said.experiment}/{run_of(said)} at update {said.update}"
-    what = given.how or "how it was measured is not said"
-    return f"as {person} says: {what}"
+def _how(
+    said: Registered, surface: str, person: str, given: Given, *, value: bool, rival: bool | None
+) -> Iterator[str]:
+    """Where the two values are from: `value` and `rival` say which the store has; None where there is no incumbent's."""
+    words = f"as {person} says: {given.how or 'how it was measured is not said'}"
+    if value:
+        yield f"the {split_of(surface)} history of {said.experiment}/{run_of(said)} at update {said.update}"
+        if rival is False:
+            yield f"the incumbent's {words}"
+    elif rival:
+        yield f"{words}; the incumbent's from its {split_of(surface)} history"
+    else:
+        yield words
