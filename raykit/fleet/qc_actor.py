@@ -261,7 +261,8 @@ def _hold_at_most(memory_bytes: int) -> None:
 
 
 def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # what `getrusage` tells may be the peak of the process that this one was forked from
+    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _status_bytes(field: str) -> int:

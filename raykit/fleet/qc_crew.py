@@ -22,6 +22,8 @@ from raykit.work.qc_worker import Rules
 
 REFUSED_S: Final = 15.0
 """Between two tries to get a lease that was refused."""
+UNANSWERED: Final = 12
+"""So often nobody answers before that is a refusal: with what each try takes, about five minutes."""
 HEARS_S: Final = 1.0
 """A process that is still there so long after it was to end does not hear."""
 GONE_S: Final = 5.0
@@ -84,6 +86,8 @@ class QcCrew:
         self._say = say
         self._ordinal = 1
         self._again = 0.0
+        self._unanswered = 0
+        """So often in a row nobody has said whether a worker is paid for."""
         self._memory_bytes = settings.memory_bytes
         self._ending: list[_Ending] = []
         self._unsettled: list[tuple[WorkerLease, float, EndReason]] = []
@@ -131,15 +135,8 @@ class QcCrew:
             suite=suite,
             price=self._settings.price,
         )
-        try:
-            lease.reserve(now)
-        except RaykitError as error:
-            self._again = now + REFUSED_S
-            if str(self.refusal) != str(error):
-                self._say(f"no QC worker may start: {error}")
-            self.refusal = error
+        if not self._reserved(lease, now):
             return False
-        self.refusal = None
         if self._memory_bytes is None and not self._settings.gpus:
             self._memory_bytes = free_bytes() // (self._settings.slots + 1)
         name = f"qc-{self._launch}-{self._ordinal}"
@@ -162,6 +159,21 @@ class QcCrew:
             now=now,
         )
         self._ordinal += 1
+        return True
+
+    def _reserved(self, lease: WorkerLease, now: float) -> bool:
+        """Whether a worker is paid for; where nobody answers for long, that is a refusal, too."""
+        try:
+            lease.reserve(now)
+        except RaykitError as error:
+            self._again = now + REFUSED_S
+            self._unanswered = self._unanswered + 1 if isinstance(error, Unknown) else UNANSWERED
+            if self._unanswered >= UNANSWERED:
+                if str(self.refusal) != str(error):
+                    self._say(f"no QC worker may start: {error}")
+                self.refusal = error
+            return False
+        self.refusal, self._unanswered = None, 0
         return True
 
     def work(self, name: str, now: float) -> None:

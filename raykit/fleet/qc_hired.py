@@ -151,9 +151,10 @@ class HiredWorker:
                 self._ready, self._at = True, now
 
     def _note(self, state: ActorState, now: float) -> None:
-        if (state.hand, state.turns, state.ready) != (self._hand, self.turns, self._ready):
+        ready = self._ready or state.ready
+        if (state.hand, state.turns, ready) != (self._hand, self.turns, self._ready):
             self._at = now
-        self.state, self.turns, self._hand, self._ready = state, state.turns, state.hand, state.ready
+        self.state, self.turns, self._hand, self._ready = state, state.turns, state.hand, ready
         if state.came is not None:
             self._came_back(state.came, now)
         if self._call is not None and not state.busy and self._asked - self._called > LOST_S:

@@ -248,7 +248,10 @@ class QcPool:
         if desk is None or desk.read is None:
             return
         read, unit = desk.read, desk.unit
-        for action in steer(self._policy, self._seen(read, unit, now), now):
+        seen = self._seen(read, unit, now)
+        if seen.stop is not None:
+            self._crew.leave(seen.stop.why)
+        for action in steer(self._policy, seen, now):
             self._act(action, read, unit, now)
 
     def _observe(self) -> None:
@@ -289,7 +292,6 @@ class QcPool:
         elif self._stop is None or self._stop.why != why:
             self._lines.append(f"QC is {why}")
             self._stop = Stop(why=why, by=time.monotonic() + PAUSED_S)
-            self._crew.leave(why)
 
     def _write(self, desk: QcDesk) -> None:
         met = desk.pause_for_defect()

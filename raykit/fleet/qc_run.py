@@ -190,10 +190,13 @@ def _read(site: Site, run: str) -> QcRead:
 
 
 def _outcome(read: QcRead, stopped: str | None = None) -> Outcome:
+    """What there is to say at the end; `stopped` is why it came before everything was done."""
     parked = [each for each in read.backlog.standings if each.status == "parked"]
-    why, code = stopped, 0
-    if stopped is not None or (parked and read.pause is not None):
-        why, code = stopped or (read.pause.words if read.pause else None), 4
+    why, code = None, 0
+    if stopped is not None and (parked or workable(read.backlog)):
+        why, code = stopped, 4
+    elif parked and read.pause is not None:
+        why, code = read.pause.words, 4
     elif parked:
         updates = ", ".join(f"{each.update:,}" for each in parked[:6])
         why, code = f"{len(parked)} parked (update {updates}): a person is needed", 3

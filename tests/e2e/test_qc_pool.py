@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 import qcray
-from qcray import LAUNCH, Backlog, backlog, behave
+from qcray import LAUNCH, Backlog, FakeDoor, backlog, behave
 from qcray import QcMaker as Maker
 
 from raykit.errors import BudgetError, StoreUnavailableError
@@ -112,7 +112,7 @@ def test_a_commit_is_asked_about_within_two_seconds(local: LocalRay, tmp_path: P
         maker.run,
         LAUNCH,
         settings=qc_pool.QcSettings(),
-        door=Backlog(tmp_path, None).door,  # type: ignore[arg-type]
+        door=FakeDoor(),
         folder=tmp_path,
         say=lambda line: None,
     )
@@ -143,6 +143,12 @@ def test_a_killed_worker_is_replaced_and_its_unit_examined_once(work: Backlog) -
     behave(work.root, at={20: "30"}, times=1)
     pool = work.pool()
     claim = work.wait("update 20 in hand", in_hand(work, 20))
+    process = Path(f"/proc/{claim.place.pid}")
+    # the kernel ends it before training, which also comes first for the processor; and it may hold only so much
+    assert (process / "oom_score_adj").read_text() == "1000\n"
+    assert os.getpriority(os.PRIO_PROCESS, claim.place.pid) >= 5
+    (limit,) = [x for x in (process / "limits").read_text().splitlines() if x.startswith("Max data size")]
+    assert limit.split()[3].isdecimal()
     os.kill(claim.place.pid, signal.SIGKILL)
     work.drain(pool)
     assert work.counts() == ALL
@@ -234,6 +240,16 @@ def test_a_pause_lets_the_unit_in_hand_be_finished(work: Backlog) -> None:
     resume(store, scope, cleared="done", person="mira", at=time.time())
     work.wait("all of it", lambda: work.counts() == ALL)
     assert {reason for _, reason in work.door.settled.values()} <= {"completed"}
+
+
+def test_a_launch_that_ends_lets_the_unit_in_hand_be_finished_and_takes_no_other(work: Backlog) -> None:
+    behave(work.root, sleep_s=0.7)
+    pool = work.pool()
+    work.wait("update 10 in hand", in_hand(work, 10))
+    pool.close(grace_s=10.0)
+    assert work.counts() == {"required": 5, "passed": 2, "pending": 3, "unreviewed": 2}
+    assert [work.attempts(update) for update in (10, 20)] == [[(1, "-")], []]
+    assert work.door.settled[f"{LAUNCH}-qc-1"][1] == "completed"
 
 
 def test_a_refused_lease_starts_nobody_and_is_said_once(
