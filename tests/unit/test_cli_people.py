@@ -502,7 +502,7 @@ def test_status_says_overdue(raykit: Raykit, tmp_path: Path) -> None:
             "ceiling",
             "raykit budget replan refresh --reason ... --by NAME      then      raykit resume refresh",
         ),
-        ("defect", 'raykit resume refresh --repair "what you changed"'),
+        ("defect", 'raykit resume refresh --repair "what you changed" --by NAME'),
     ],
 )
 def test_what_ends_a_pause_depends_on_its_cause(

@@ -1,0 +1,212 @@
+"""`raykit qc` on made runs: what it shows, what people may say, and what nothing may rest on.
+
+covers QC-21 QC-22 QC-23 QC-24 QC-25 QC-26 QC-27, I3 I8
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from called import Raykit, calls
+from makeqc import QcMaker, failed, make_trained
+
+from raykit.ids import digest_of
+from raykit.plan import contract, load_plan
+from raykit.store.local import LocalStore
+from raykit.store.people import pause, read_acts
+
+BY = ("--by", "mira")
+SAW = ("--note", "looked at the sheet", *BY)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "store")
+
+
+@pytest.fixture
+def raykit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Raykit:
+    monkeypatch.setenv("RAYKIT_ROOT", str(tmp_path / "store"))
+    return calls(capsys)
+
+
+class RealPlan(QcMaker):
+    """Its plan is one that loads: that of the digits, a short one."""
+
+    def plan_file(self) -> bytes:
+        text = (Path(__file__).parents[2] / "jobs" / "digits" / "plan.toml").read_text()
+        for old, new in (("digits-vae", "digits"), ("= 2000", "= 40"), ("= 200", "= 10"), ("= 100", "= 10")):
+            text = text.replace(old, new)
+        return text.encode()
+
+    @property
+    def contract(self) -> str:  # type: ignore[override]
+        return digest_of(contract(load_plan(self.plan_file(), where="plan.toml")))
+
+
+def half(store: LocalStore, **traits: object) -> QcMaker:
+    """A trained run: 0 and 10 passed, 20 failed, 30 is parked, 40 was never asked for."""
+    maker = RealPlan(store)
+    for name, value in traits.items():
+        setattr(maker, name, value)
+    make_trained(maker)
+    maker.examine(0)
+    maker.examine(10)
+    maker.examine(20, findings=[failed()])
+    for worker in ("qc-a-1", "qc-a-2", "qc-a-3"):
+        maker.fail_attempt(30, kind="memory", worker=worker, message="more than it may hold")
+    return maker
+
+
+# --- what is shown ------------------------------------------------------------------------------------------
+
+
+def test_status_counts_every_checkpoint_and_says_what_failed_and_why(
+    raykit: Raykit, store: LocalStore
+) -> None:
+    half(store)
+    found = raykit("qc", "status", "digits")
+    assert found.code == 0
+    assert (
+        "5 required: 2 passed, 1 failed, 1 missing, 1 parked" in found.out and "3 not reviewed" in found.out
+    )
+    assert "update 20 failed its QC: ratio 0.41" in found.out
+    assert "3 attempts came to nothing: 3 memory" in found.out and "more than it may hold" in found.out
+    assert "-> raykit qc retry digits --reason ... --by NAME" in found.out
+    counts = raykit("qc", "status", "digits", "--json").json["counts"]
+    assert (counts["required"], counts["passed"], counts["failed"], counts["parked"]) == (5, 2, 1, 1)
+    listed = raykit("status")
+    assert "trained" in listed.out and "2 ok · 1 fail · 2 open" in listed.out
+    assert raykit("qc", "status").out.startswith("NAME")
+
+
+def test_a_run_is_complete_only_once_all_is_examined_and_reviewed(raykit: Raykit, store: LocalStore) -> None:
+    maker = make_trained(QcMaker(store))
+    words = []
+    for update in (0, 10, 20, 30, 40):
+        maker.examine(update)
+        words.append(raykit("status", "--json").json["runs"][0]["complete"])
+    assert words == [False] * 5
+    assert raykit("qc", "review", "digits", *SAW).code == 0
+    assert raykit("status", "--json").json["runs"][0]["complete"] is True
+    assert "completed" in raykit("status").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("qc", "status", "nobody"),
+        ("qc", "run", "nobody"),
+        ("qc", "retry", "nobody", "--reason", "x", *BY),
+        ("qc", "review", "nobody", *SAW),
+        ("qc", "review", "digits", "--update", "15", *SAW),
+        ("qc", "retry", "digits", "--update", "15", "--reason", "x", *BY),
+        ("qc", "run", "digits", "--update", "15"),
+    ],
+)
+def test_what_is_not_there_is_said_and_changes_nothing(
+    raykit: Raykit, store: LocalStore, command: tuple[str, ...]
+) -> None:
+    half(store)
+    before = sorted(store.list(""))
+    assert raykit(*command).code == 2
+    assert sorted(store.list("")) == before
+
+
+# --- what people say ----------------------------------------------------------------------------------------
+
+
+def test_one_act_covers_all_that_passed_and_what_failed_is_named_by_itself(
+    raykit: Raykit, store: LocalStore
+) -> None:
+    maker = half(store)
+    assert "2 receipts reviewed as passed by mira" in raykit("qc", "review", "digits", *SAW).out
+    again = raykit("qc", "review", "digits", *SAW)
+    assert again.code == 3 and "--update 20 --verdict failed" in again.err
+    assert raykit("qc", "review", "digits", "--update", "20", *SAW).code == 3, "never passed"
+    assert raykit("qc", "review", "digits", "--update", "20", "--verdict", "failed", *SAW).code == 0
+    assert raykit("qc", "review", "digits", "--update", "40", *SAW).code == 3, "there is nothing to look at"
+    reviews = read_acts(store, "digits").reviews
+    assert {review.event.verdict for review in reviews.values()} == {"passed", "failed"}
+    assert len(reviews) == 3
+    assert maker.examinations.receipt(maker.request(20).id).verdict == "failed"
+
+
+@pytest.mark.parametrize("name", ["qc-1", "QC-1", "qc worker qc-1"])
+def test_a_worker_does_not_review(raykit: Raykit, store: LocalStore, name: str) -> None:
+    half(store)
+    found = raykit("qc", "review", "digits", "--note", "fine", "--by", name)
+    assert found.code == 3 and "a worker that examined" in found.err
+
+
+@pytest.mark.parametrize(
+    "words", [("--by", "mira"), ("--note", " ", *BY), ("--note", "a\x1b[31m", *BY), ("--note", "fine")]
+)
+def test_a_review_says_who_and_what_they_saw(
+    raykit: Raykit, store: LocalStore, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("RAYKIT_PERSON", raising=False)
+    half(store)
+    found = raykit("qc", "review", "digits", *words)
+    assert found.code == 2 and "\x1b" not in found.err
+
+
+def test_a_checkpoint_that_a_person_turns_down_counts_as_failed_everywhere(
+    raykit: Raykit, store: LocalStore
+) -> None:
+    maker = make_trained(RealPlan(store))
+    updates = range(0, maker.updates + 1, maker.every)
+    for update in updates:
+        maker.examine(update)
+    maker.review(*updates)
+    last = maker.updates
+    down = ("--verdict", "failed", "--note", "smeared", *BY)
+    assert raykit("qc", "review", "digits", "--update", str(last), *down).code == 0
+    assert "4 passed, 1 failed" in raykit("qc", "status", "digits").out
+    assert "4 ok · 1 fail" in raykit("status").out
+    said = ("--says", "lower by 0.02 on development", "--effect", "0.02 +/- 0.01", *BY)
+    found = raykit("conclude", "digits", "--outcome", "better", *said)
+    assert found.code == 3 and "smeared" in found.err
+
+
+def test_a_conclusion_waits_for_everything_that_is_open(raykit: Raykit, store: LocalStore) -> None:
+    half(store)
+    said = ("--says", "lower by 0.02 on development", "--effect", "0.02 +/- 0.01", *BY)
+    for outcome in ("better", "worse", "equivalent"):
+        found = raykit("conclude", "digits", "--outcome", outcome, *said)
+        assert found.code == 3 and "1 missing" in found.err and "1 parked" in found.err
+
+
+def test_a_retry_lets_only_what_is_parked_be_tried_again(raykit: Raykit, store: LocalStore) -> None:
+    maker = half(store)
+    done = raykit("qc", "retry", "digits", "--update", "10", "--reason", "again", *BY)
+    assert done.code == 0 and "has its receipt; nothing was written" in done.out
+    found = raykit("qc", "retry", "digits", "--reason", "twice the memory", *BY)
+    assert found.code == 0 and "update 30 may be tried again" in found.out
+    assert "1 pending" in raykit("qc", "status", "digits").out
+    assert "nothing is parked" in raykit("qc", "retry", "digits", "--reason", "again", *BY).out
+    assert read_acts(store, "digits").retried == {maker.request(30).id: 3}
+
+
+# --- pauses -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_failed_check_has_paused_goes_on_being_examined(raykit: Raykit, store: LocalStore) -> None:
+    """People need the rest of it to decide; any other pause holds for QC as well."""
+    half(store, on_failure="pause")
+    pause(store, "experiment:digits", reason="update 20", person="launch a", cause="qc", at=1.0)
+    assert raykit("qc", "status", "digits", "--json").json["paused"] is None
+    pause(store, "role:qc", reason="the GPUs are promised", person="mira", at=2.0)
+    assert "-> raykit resume role:qc" in raykit("qc", "status", "digits").out
+
+
+def test_the_pause_of_a_suite_is_said_once_with_the_command_that_ends_it(
+    raykit: Raykit, store: LocalStore
+) -> None:
+    maker = half(store)
+    scope = f"contract:{maker.suite.digest}"
+    pause(store, scope, reason="the same error twice\x1b[31m", person="qc worker a", cause="defect", at=1.0)
+    text = raykit("status").out
+    assert text.count(f"raykit resume {scope}") == 1 and "--repair" in text and "\x1b" not in text
+    assert f"raykit resume {scope} --repair" in raykit("qc", "status", "digits").out
