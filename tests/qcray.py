@@ -35,7 +35,6 @@ from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
 from raykit.work.examined import Examined
 
-BENCH = "qcray:Bench"
 DEADLINE_S = 30.0
 LAUNCH = "f00d"
 
@@ -160,7 +159,7 @@ class Backlog:
             self.made.experiment,
             self.made.run,
             launch,
-            settings=QcSettings(**{"bench": BENCH, **settings}),
+            settings=QcSettings(**{"bench": Bench, **settings}),
             door=self.door,
             folder=Path(f"{self.root}.{launch}"),
             say=self.lines.append,

@@ -7,7 +7,6 @@ training on a shared core. It is never restarted in place: whatever happened to 
 
 from __future__ import annotations
 
-import importlib
 import os
 import resource
 import shutil
@@ -28,8 +27,8 @@ from raykit.store.qc import Examinations
 from raykit.work.examined import Examine, Examined
 from raykit.work.qc_worker import Hand, Rules, Turn, TurnKind, Worker
 
-BENCH: Final = "raykit.work.qc_unit:Bench"
-"""What examines: a class whose instances are called for each checkpoint."""
+Maker = Callable[..., Examine]
+"""Makes what examines: `(store, experiment, suite, roster, folder)`."""
 
 PLACE: Final = "place.json"
 """In a worker's folder: which process it is, from before it can answer."""
@@ -57,7 +56,8 @@ class Orders:
     """Its own, for the code that it imports; nobody else's, and gone at its end."""
     memory_bytes: int | None = None
     """What it may hold; None where nothing bounds it."""
-    bench: str = BENCH
+    bench: Maker | None = None
+    """None where it is raykit's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ class QcActor:
         """What examines. Where it cannot be had, the first unit says so: that is recorded, and counts as a try."""
         orders, code = self._orders, Path(self._orders.folder) / "code"
         try:
-            make = _bench(orders.bench)
+            make = orders.bench or _own_bench()
             if orders.memory_bytes is not None:
                 _hold_at_most(orders.memory_bytes)
             code.mkdir(mode=0o700, exist_ok=True)
@@ -275,7 +275,8 @@ def _status_bytes(field: str) -> int:
     return int(words[1]) * 1024 if len(words) > 1 else 0
 
 
-def _bench(path: str) -> Callable[..., Examine]:
-    module, _, name = path.partition(":")
-    make: Callable[..., Examine] = getattr(importlib.import_module(module), name)
-    return make
+def _own_bench() -> Maker:
+    """Imported here, and not above: it brings torch, which a pool does without."""
+    from raykit.work.qc_unit import Bench
+
+    return Bench

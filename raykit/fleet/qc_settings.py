@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from raykit.fleet.qc_actor import BENCH
+from raykit.fleet.qc_actor import Maker
 from raykit.fleet.qc_lease import Price
 
 RESOURCE: Final = "qc"
@@ -25,5 +25,5 @@ class QcSettings:
     gpus: float = 0.0
     """Of each worker. With one, the machine's memory says little about it, and bounds nothing."""
     price: Price = field(default_factory=Price)
-    bench: str = BENCH
-    """What examines, as `module:Class`."""
+    bench: Maker | None = None
+    """What makes that which examines; None where it is raykit's own."""
