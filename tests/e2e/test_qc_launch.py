@@ -120,6 +120,27 @@ def test_a_failed_check_pauses_the_run_until_somebody_has_answered(tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_a_failure_that_was_reviewed_is_answered_and_the_run_goes_on(tmp_path: Path, undisturbed) -> None:
+    """Each failed checkpoint pauses it once; reviewed as failed, it goes on to the same end as without QC."""
+    store = Store(tmp_path / "store")
+    plan = with_qc(tmp_path / "job", fail=ALWAYS, on_failure="pause", every=40)
+    code, out, err = raykit("launch", str(plan), root=store.root, environment=SLOW).end()
+    for _ in range(3):
+        if store.state().completed:
+            break
+        assert code == 4, (out, err)
+        said = ("--verdict", "failed", "--note", "as expected", "--by", "mira")
+        for each in read(store).backlog.unreviewed:
+            if each.red:
+                update = str(each.update)
+                assert (
+                    raykit("qc", "review", "tiny", "--update", update, *said, root=store.root).end()[0] == 0
+                )
+        code, out, err = raykit("resume", "tiny", root=store.root, environment=SLOW).end()
+    same_as_without(store, undisturbed)
+
+
+@pytest.mark.slow
 def test_a_failed_check_ends_the_run_until_a_repair_is_recorded(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     plan = with_qc(tmp_path / "job", fail=ALWAYS, on_failure="stop")

@@ -355,12 +355,12 @@ def test_what_it_does_is_on_the_dashboard(work: Backlog, local: LocalRay) -> Non
         return found
 
     def told() -> dict[str, float] | None:
-        found = scraped()
-        there = found.get("raykit_qc_requests.passed") and found.get("raykit_qc_workers")
+        pool.turn()  # what nobody says again goes away: that is what absence means
+        found = scraped()  # those of a while ago
+        there = found.get("raykit_qc_requests.passed") == 5 and found.get("raykit_qc_units_total", 0) >= 5
         return found if there else None
 
     seen = work.wait("all metrics", told)
-    assert seen["raykit_qc_requests.passed"] == 5
     assert seen["raykit_qc_requests.pending"] == 0
     assert seen["raykit_qc_workers"] == 1
     assert seen["raykit_qc_oldest_pending_seconds"] == 0
