@@ -53,13 +53,13 @@ def require_apart(plan: Plan) -> None:
     """
     if plan.qc is None or plan.qc.shares is not None or spare_cpus(plan) >= 1:
         return
-    held = plan.run.workers * plan.run.threads
+    cpus, held = len(os.sched_getaffinity(0)), plan.run.workers * plan.run.threads
+    fewer = "fewer run.workers or run.threads, or " if held > 1 else ""
     raise GateError(
-        f"training holds all {len(os.sched_getaffinity(0))} CPUs of this machine ({held} for {plan.run.workers} "
-        "ranks): checks would run on the same ones",
+        f"training takes {held} of the {cpus} CPUs that this machine has for it: checks would run on the same ones",
         field="qc.shares",
         rule="checks run beside training, on accelerators of their own",
-        remedy='fewer run.workers or run.threads, or a written reason: qc.shares = "..."',
+        remedy=f'{fewer}a written reason: qc.shares = "..."',
     )
 
 

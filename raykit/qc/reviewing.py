@@ -34,8 +34,13 @@ def review(
 
     Raises:
         NotFoundError: no checkpoint at that update is examined.
+        InvalidInput: both one update and all up to one are named, or several are called failed in one act.
         GateError: it failed and is called passed; the person is the worker that made it; or nothing is there to review.
     """
+    if update is not None and upto is not None:
+        raise InvalidInput(
+            "one checkpoint, or all up to one?", field="--update, --upto", rule="either of them, or neither"
+        )
     chosen = [_one(found, update, experiment)] if update is not None else _passed(found, looked, upto)
     _require_other(found, looked.person)
     if not chosen:
@@ -92,7 +97,17 @@ def _passed(found: Backlog, looked: Looked, upto: int | None) -> list[Standing]:
             field="--update",
             rule="--update N",
         )
-    return [each for each in found.unreviewed if not each.red and (upto is None or each.update <= upto)]
+    return [
+        each
+        for each in found.standings
+        if each.receipt is not None and not each.red and _is_new(each, looked)
+        if upto is None or each.update <= upto
+    ]
+
+
+def _is_new(each: Standing, looked: Looked) -> bool:
+    """Nobody has reviewed it yet, or only a script, and now a person does."""
+    return each.review is None or (each.review.event.scripted and not looked.scripted)
 
 
 def _refuse_the_red(found: Backlog, experiment: str) -> None:

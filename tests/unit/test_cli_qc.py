@@ -170,6 +170,17 @@ def test_a_checkpoint_that_a_person_turns_down_counts_as_failed_everywhere(
     assert found.code == 3 and "smeared" in found.err
 
 
+def test_a_person_looks_again_at_what_only_a_script_has_reviewed(
+    raykit: Raykit, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half(store)
+    assert raykit("qc", "review", "digits", "--scripted", "--note", "a demo", "--by", "demo").code == 0
+    assert raykit("qc", "review", "digits", "--update", "10", "--upto", "10", *SAW).code == 2
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    assert "2 receipts reviewed as passed by mira." in raykit("qc", "review", "digits", *SAW).out
+    assert {review.event.person for review in read_acts(store, "digits").reviews.values()} == {"mira"}
+
+
 def test_a_conclusion_waits_for_everything_that_is_open(raykit: Raykit, store: LocalStore) -> None:
     half(store)
     said = ("--says", "lower by 0.02 on development", "--effect", "0.02 +/- 0.01", *BY)
