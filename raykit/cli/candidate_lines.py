@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from raykit.budget.amounts import shown
+from raykit.candidates.evidence import SELECTS
+from raykit.candidates.rules import UNRECOMMENDED, usable_for
 from raykit.cli import look, output
 from raykit.records import CandidateApproved, Dependent, Preserved, Registered, Switched
 
@@ -118,6 +120,18 @@ def headline(found: CandidateRead) -> str:
     return ", ".join(told)
 
 
+def rests_on(found: CandidateRead) -> str:
+    """What was decided of it rests on: comparisons, receipts, or why somebody goes on without."""
+    acts = [*found.candidate.recommendations, *found.candidate.approvals]
+    receipts = dict.fromkeys(digest for _, event in acts for digest in event.receipts)
+    told = [found.stages.comparison] if found.evidence else []
+    told += [f"QC receipt {output.short(digest)} of these weights" for digest in receipts]
+    told += dict.fromkeys(
+        f"nothing that was examined: {event.unexamined}" for _, event in acts if event.unexamined is not None
+    )
+    return "; ".join(told) or "nothing was decided"
+
+
 def _facts(found: CandidateRead) -> Iterator[tuple[str, str]]:
     said, facts = found.candidate.said, found.facts
     yield "role", said.role
@@ -172,7 +186,8 @@ def _stages(found: CandidateRead) -> Iterator[tuple[str, str]]:
         "useful model": apart.useful,
     }
     words = {True: "yes", False: "no", None: UNKNOWN}
-    yield "apart", ", ".join(f"{name} {words[is_so]}" for name, is_so in told.items())
+    on = f" (approved by a person, on {apart.useful_on})" if apart.useful_on is not None else ""
+    yield "apart", ", ".join(f"{name} {words[is_so]}" for name, is_so in told.items()) + on
 
 
 def _act(act: Act) -> tuple[str, str, str, str]:
@@ -194,19 +209,50 @@ def _act(act: Act) -> tuple[str, str, str, str]:
 
 
 def following(found: CandidateRead) -> str:
-    """The command that comes next."""
-    candidate, name = found.candidate, found.candidate.name
-    examination = found.examination
-    if examination.standing is not None and not examination.usable:
+    """The command that comes next: one that its role, its state and its QC let pass."""
+    candidate, examination = found.candidate, found.examination
+    if examination.possible and not examination.usable:
         return f"raykit qc status {examination.experiment}"
-    if candidate.state == "observed":
-        surface = next((each.name for each in candidate.said.surfaces if each.may_select), "SPLIT.METRIC")
-        return f"raykit candidates recommend {name} --surface {surface} --reason ... --by NAME"
-    if candidate.state == "recommended":
-        return f"raykit candidates approve {name} --use generation --reason ... --by NAME"
-    if candidate.approved_for("production") is not None and not found.production:
-        return f"raykit candidates switch {name} --reason ... --by NAME"
-    return "raykit candidates list"
+    match candidate.state:
+        case "observed":
+            return _first(candidate, examination)
+        case "recommended":
+            without = "" if examination.possible else ' --unexamined "..."'
+            return (
+                f"raykit candidates approve {candidate.name} --use generation{without} --reason ... --by NAME"
+            )
+        case "approved":
+            return _after_approval(found)
+
+
+def _first(candidate: Candidate, examination: Examination) -> str:
+    """What may be said of a candidate of which nothing was decided."""
+    said = candidate.said
+    if said.role in UNRECOMMENDED or (not examination.possible and said.role != "base"):
+        return "raykit candidates list"
+    if not examination.possible and candidate.rejected is None:
+        return f'raykit candidates approve {said.candidate} --use generation --unexamined "..." --reason ... --by NAME'
+    surface = next((each.name for each in said.surfaces if each.may_select), None)
+    if surface is None:
+        return (
+            f"raykit candidates register {said.candidate} {candidate.where} --role {said.role} "
+            f"--surface {SELECTS}.METRIC=selects --correct --by NAME"
+        )
+    without = "" if examination.possible else ' --unexamined "..." --value V --how "..."'
+    return f"raykit candidates recommend {said.candidate} --surface {surface}{without} --reason ... --by NAME"
+
+
+def _after_approval(found: CandidateRead) -> str:
+    """To production, where nothing but a person's word is missing."""
+    candidate = found.candidate
+    said = candidate.said
+    if found.production or found.decisive is False or usable_for(candidate, "production") is None:
+        return "raykit candidates list"
+    if found.examination.scripted:
+        return (
+            f"raykit qc review {said.experiment} --update {said.update} --verdict passed --note ... --by NAME"
+        )
+    return f"raykit candidates switch {candidate.name} --reason ... --by NAME"
 
 
 # --- what depends on it -------------------------------------------------------------------------------------

@@ -61,9 +61,7 @@ def evidence_for(
         raise _no_value(surface, candidate)
     comparable = rival is not None and _comparable(store, own, other, surface)
     theirs = _measured(store, rival.said, other, surface) if rival is not None and comparable else None
-    against = (
-        None if rival is None else _agreed(theirs, given.incumbent, rival, surface, "--incumbent-value")
-    )
+    against = None if rival is None else _agreed(theirs, given.incumbent, rival, surface, "--incumbent-value")
     return Evidence(
         surface=surface,
         better=given.better or _better(store, candidate.said, own, surface),
@@ -197,7 +195,7 @@ def _worthwhile(views: list[RunView | None], surface: str) -> float | None:
 def _how(
     said: Registered, surface: str, person: str, given: Given, *, value: bool, rival: bool | None
 ) -> Iterator[str]:
-    """Where the two values are from: `value` and `rival` say which the store has; None where there is no incumbent's."""
+    """Where the values are from: `value` and `rival` say which the store has; None where no incumbent has one."""
     words = f"as {person} says: {given.how or 'how it was measured is not said'}"
     if value:
         yield f"the {split_of(surface)} history of {said.experiment}/{run_of(said)} at update {said.update}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raykit.candidates.registry import Candidate, Registry, Use
-from raykit.candidates.rules import usable_for
+from raykit.candidates.rules import PRODUCTION_ROLES, usable_for
 from raykit.errors import ApprovalError, GateError
 from raykit.ids import Digest
 from raykit.qc.backlog import Standing, require_usable
@@ -210,8 +210,18 @@ def _unapproved(registry: Registry, candidate: Candidate, use: Use) -> ApprovalE
         field="NAME",
         value=name,
         rule="a named person's approval of this very candidate; no plan, rule or recommendation is one",
-        remedy=f"raykit candidates approve {name} --use {use} --reason ... --by NAME",
+        remedy=_way_to(candidate, use),
     )
+
+
+def _way_to(candidate: Candidate, use: Use) -> str:
+    """The next act that nothing in the registry stands against."""
+    name, said = candidate.name, candidate.said
+    if use == "production" and said.role not in PRODUCTION_ROLES:
+        return f"choose a {' or a '.join(sorted(PRODUCTION_ROLES))}: raykit candidates list"
+    if candidate.rejected is not None:
+        return f"raykit candidates show {name}"
+    return f"raykit candidates approve {name} --use {use} --reason ... --by NAME"
 
 
 def _seen(registry: Registry, candidate: Candidate) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from raykit.candidates.evidence import decisive, gain
+from raykit.candidates.evidence import decisive, gain, selects, why_tied
 from raykit.candidates.registry import USES, Candidate, Registry
 from raykit.candidates.rules import known, usable_for
 from raykit.errors import CorruptError, NotFoundError
@@ -41,8 +41,10 @@ class Apart:
     completed_job: bool | None
     lower_loss: bool | None
     """Better than the incumbent by what is worthwhile, on a surface that may select."""
-    useful: bool
-    """A person has approved it for something."""
+    useful: bool | None
+    """A person has approved it for something, and that rests on a comparison. Nothing else that is so says it."""
+    useful_on: str | None
+    """That comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +81,15 @@ class CandidateRead:
     @property
     def apart(self) -> Apart:
         """What is so, each for itself."""
+        on = next(iter(self.shown_better), None)
+        chosen = any(not event.scripted for _, event in self.candidate.approvals)
+        useful = on is not None and chosen
         return Apart(
             valid_file=self.facts.verifies,
             completed_job=None if self.view is None else self.view.state == "completed",
             lower_loss=self.decisive,
-            useful=any(not event.scripted for _, event in self.candidate.approvals),
+            useful=True if useful else None,
+            useful_on=compared(on) if on is not None and useful else None,
         )
 
     @property
@@ -108,6 +114,13 @@ class CandidateRead:
     def evidence(self) -> tuple[Evidence, ...]:
         """What its standing recommendations rest on."""
         return tuple(each for _, event in self.candidate.recommendations for each in event.evidence)
+
+    @property
+    def shown_better(self) -> tuple[Evidence, ...]:
+        """What shows that it is better than whoever was the incumbent then, by what is worthwhile."""
+        return tuple(
+            each for each in self.evidence if selects(self.candidate, each) and why_tied(each) is None
+        )
 
     def plain(self) -> dict[str, Any]:
         """The candidate as JSON values."""
@@ -166,18 +179,23 @@ def read_candidate(store: ObjectStore, name: str, *, now: float) -> CandidateRea
 
 
 def compared(evidence: Evidence) -> str:
-    """`development.ratio 0.28 against 0.31, better by 0.03 (0.01 is worthwhile)`."""
+    """`development.ratio 0.28 against 0.31, better by 0.03 (0.01 is worthwhile), from ...`: also who says so."""
     text = f"{evidence.surface} {evidence.value:g}"
     difference = gain(evidence)
     if difference is None:
-        return f"{text}, compared with nothing"
+        return f"{text}, compared with nothing, {_source(evidence)}"
     by = f"better by {difference.normalize():f}" if difference > 0 else "not better"
     matters = (
         "what is worthwhile is not known"
         if evidence.worthwhile is None
         else f"{evidence.worthwhile:g} is worthwhile"
     )
-    return f"{text} against {evidence.incumbent:g}, {by} ({matters})"
+    return f"{text} against {evidence.incumbent:g}, {by} ({matters}), {_source(evidence)}"
+
+
+def _source(evidence: Evidence) -> str:
+    """`from the development history of ...`, or `as mira says: ...`."""
+    return evidence.how if evidence.how.startswith("as ") else f"from {evidence.how}"
 
 
 def _decisive(registry: Registry, candidate: Candidate) -> bool | None:
@@ -200,9 +218,13 @@ def _view(store: ObjectStore, candidate: Candidate) -> RunView | None:
 def _preparation(view: RunView | None) -> str:
     if view is None:
         return "not known here"
-    wanted = () if view.lock is None else view.lock.gates
-    passed = sum(gate.passed for gate in view.gates)
-    return f"{passed} of {len(wanted) or len(view.gates)} gates passed"
+    newest = {each.gate: each.passed for each in view.gates}
+    planned = tuple(newest) if view.lock is None else view.lock.gates
+    told = f"{sum(newest.get(gate, False) for gate in planned)} of {len(planned)} gates passed"
+    others = [
+        f"{gate} {'passed' if passed else 'failed'}" for gate, passed in newest.items() if gate not in planned
+    ]
+    return f"{told}; in every attempt: {', '.join(others)}" if others else told
 
 
 def _optimization(view: RunView | None) -> str:
