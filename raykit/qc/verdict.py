@@ -6,6 +6,7 @@ Always judged, whatever the plan says and from update 0 on:
     stratum-lost                 a stratum of the roster without a single scored unit
     collapsed                    a field that is exactly constant
     range, at-bound              values beyond a field's declared range, or more of them at one end than is allowed
+    undefined                    nothing reports a metric that the plan names: it is mistyped, or the recipe lacks it
 
 Judged against update 0, from the next checkpoint on:
 
@@ -18,7 +19,7 @@ names go to `unjudged`:
 
     threshold                    the plan's thresholds of quality
     unused                       permuting a field over units changes the ratio by less than was declared
-    undefined                    a metric that the plan names is not there, or has no value
+    undefined                    a metric that the plan names has no value
 
 A threshold on what could not be scored (`nonfinite`, `failed`, `missing`, and the worst stratum of each) is no
 threshold of quality: it always applies. One against `base` reads the receipt at update 0, and is not judged there.
@@ -87,7 +88,8 @@ def judge(suite: Suite, found: Found, reference: Receipt | None) -> Judged:
     unjudged = []
     for name in _named(suite):
         rule = suite.fail.get(name)
-        if not (learned or _always(name)) or _waits(rule, found.update):
+        waits = not (learned or _always(name)) or _waits(rule, found.update)
+        if waits and name in found.metrics:
             unjudged.append(name)
         else:
             findings += _threshold(name, rule, found.metrics, reference)

@@ -428,6 +428,19 @@ def test_a_threshold_on_what_nothing_reports_is_undefined_and_never_passed() -> 
     assert finding.kind == "undefined" and "update 0" in finding.found
 
 
+def test_a_name_that_nothing_reports_is_a_finding_at_update_0_already() -> None:
+    asked = suite({"raito": "> 0.9", "ratio": "> 0.9"}, metrics=("bits_per_byte", "loss"))
+    found = verdict(asked, plain(1.1), update=0)
+    assert named(found.findings) == [("undefined", "raito", None), ("undefined", "bits_per_byte", None)]
+    assert {each.found for each in found.findings} == {"nothing reports it"}
+    assert found.unjudged == ("ratio", "loss") and found.verdict == "failed"
+    held = suite({"raito": "> base + 0.1"}, from_base=True)
+    assert named(verdict(held, plain(1.1), update=0).findings) == [("undefined", "raito", None)]
+    undefined = plain(0.5)  # it is reported; what it is a share of is not there yet
+    undefined.scales[:] = 0.0
+    assert verdict(suite(), undefined, update=0) == Judged(("ratio",), (), "passed")
+
+
 def test_update_0_is_judged_by_quality_only_where_training_starts_from_weights() -> None:
     scratch, based = suite({"ratio": "> 0.9"}), suite({"ratio": "> 0.9"}, from_base=True)
     assert verdict(scratch, plain(1.1), update=0) == Judged(("ratio",), (), "passed")
