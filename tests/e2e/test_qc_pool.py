@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from urllib.request import urlopen
 
 import pytest
@@ -303,20 +304,21 @@ def test_a_store_that_does_not_answer_is_said_once_and_no_turn_waits(
 
             def slowly(*arguments: object, **named: object) -> object:
                 if away.is_set():
-                    time.sleep(0.3)
+                    time.sleep(1.0)
                     raise StoreUnavailableError("no route to host")
                 return verb(*arguments, **named)
 
             return slowly if callable(verb) else verb
 
     monkeypatch.setattr(qc_pool, "open_store", lambda root: Slow())
-    pool, longest_s, end = work.pool(), 0.0, time.monotonic() + 2.0
+    pool, took_s, end = work.pool(), [], time.monotonic() + 3.0
     while time.monotonic() < end:
         began = time.monotonic()
         glance = pool.turn()
-        longest_s = max(longest_s, time.monotonic() - began)
+        took_s.append(time.monotonic() - began)
         time.sleep(0.02)
-    assert longest_s < 0.05
+    assert median(took_s) < 0.05
+    assert max(took_s) < 0.9  # the store takes a second for each answer; a busy machine takes what it takes
     assert glance.away == "no route to host"
     assert [line for line in work.lines if "does not answer" in line] == work.lines
     assert len(work.lines) == 1
@@ -358,6 +360,7 @@ def test_what_it_does_is_on_the_dashboard(work: Backlog, local: LocalRay) -> Non
         pool.turn()  # what nobody says again goes away: that is what absence means
         found = scraped()  # those of a while ago
         there = found.get("raykit_qc_requests.passed") == 5 and found.get("raykit_qc_units_total", 0) >= 5
+        there = there and found.get("raykit_qc_workers") == 1
         return found if there else None
 
     seen = work.wait("all metrics", told)
