@@ -9,7 +9,7 @@ from raykit.budget.amounts import shown
 from raykit.candidates.evidence import SELECTS
 from raykit.candidates.rules import UNRECOMMENDED, usable_for
 from raykit.cli import look, output
-from raykit.records import CandidateApproved, Dependent, Preserved, Registered, Switched
+from raykit.records import CandidateApproved, Dependent, Preserved, Recommended, Registered, Switched
 
 if TYPE_CHECKING:
     from raykit.candidates.registry import Act, Candidate, Registry
@@ -122,12 +122,14 @@ def headline(found: CandidateRead) -> str:
 
 def rests_on(found: CandidateRead) -> str:
     """What was decided of it rests on: comparisons, receipts, or why somebody goes on without."""
-    acts = [*found.candidate.recommendations, *found.candidate.approvals]
-    receipts = dict.fromkeys(digest for _, event in acts for digest in event.receipts)
+    candidate = found.candidate
+    acts: list[Recommended | CandidateApproved] = [event for _, event in candidate.recommendations]
+    acts += [event for _, event in candidate.approvals]
+    receipts = dict.fromkeys(digest for event in acts for digest in event.receipts)
     told = [found.stages.comparison] if found.evidence else []
     told += [f"QC receipt {output.short(digest)} of these weights" for digest in receipts]
     told += dict.fromkeys(
-        f"nothing that was examined: {event.unexamined}" for _, event in acts if event.unexamined is not None
+        f"nothing that was examined: {event.unexamined}" for event in acts if event.unexamined is not None
     )
     return "; ".join(told) or "nothing was decided"
 
@@ -217,7 +219,7 @@ def following(found: CandidateRead) -> str:
         case "observed":
             return _first(candidate, examination)
         case "recommended":
-            without = "" if examination.possible else ' --unexamined "..."'
+            without = "" if examination.possible else " --unexamined ..."
             return (
                 f"raykit candidates approve {candidate.name} --use generation{without} --reason ... --by NAME"
             )
@@ -231,14 +233,14 @@ def _first(candidate: Candidate, examination: Examination) -> str:
     if said.role in UNRECOMMENDED or (not examination.possible and said.role != "base"):
         return "raykit candidates list"
     if not examination.possible and candidate.rejected is None:
-        return f'raykit candidates approve {said.candidate} --use generation --unexamined "..." --reason ... --by NAME'
+        return f"raykit candidates approve {said.candidate} --use generation --unexamined ... --reason ... --by NAME"
     surface = next((each.name for each in said.surfaces if each.may_select), None)
     if surface is None:
         return (
             f"raykit candidates register {said.candidate} {candidate.where} --role {said.role} "
             f"--surface {SELECTS}.METRIC=selects --correct --by NAME"
         )
-    without = "" if examination.possible else ' --unexamined "..." --value V --how "..."'
+    without = "" if examination.possible else " --unexamined ... --value V --how ..."
     return f"raykit candidates recommend {said.candidate} --surface {surface}{without} --reason ... --by NAME"
 
 

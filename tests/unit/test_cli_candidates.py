@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -314,10 +315,51 @@ def test_what_was_measured_on_other_members_is_not_compared(raykit: Raykit, stor
         3,
         True,
     )
-    said = ("--value", "0.2", "--incumbent-value", "0.3", "--how", "both on the 2026 set")
+    said = ("--incumbent-value", "0.3", "--how", "prod on the 2026 set")
     ok(recommend(raykit, "next", *DEV, *said))
     (evidence,) = shown(raykit, "next")["recommended"][0]["evidence"]
-    assert evidence["how"] == "as mira says: both on the 2026 set"
+    assert (evidence["value"], evidence["incumbent"]) == (0.1, 0.3)
+    assert evidence["how"] == (
+        "the development history of later/main at update 40; the incumbent's as mira says: prod on the 2026 set"
+    )
+    assert "as mira says: prod on the 2026 set" in ok(raykit("candidates", "show", "next")).out
+
+
+def test_a_typed_score_never_stands_beside_a_measured_one(
+    raykit: Raykit, store: LocalStore, digits: QcMaker
+) -> None:
+    # covers CAND-10, CAND-12
+    register(raykit, "best", "digits@40")
+    measured = 0.308268
+    refused = recommend(raykit, "best", *DEV, "--value", "0.001", "--how", "x")
+    assert refused.code == 3
+    assert f"the store has {measured!r} for best on development.ratio, not 0.001" in refused.err
+    assert "leave --value out" in refused.err
+    assert events(store) == ["registered"]
+    ok(recommend(raykit, "best", *DEV, "--value", repr(measured)))
+    (evidence,) = shown(raykit, "best")["recommended"][0]["evidence"]
+    assert evidence["how"] == "the development history of digits/main at update 40"
+
+
+def test_the_incumbents_measured_score_is_not_typed_over(
+    raykit: Raykit, store: LocalStore, digits: QcMaker
+) -> None:
+    # covers CAND-21
+    register(raykit, "prod", "digits@30")
+    ok(in_production(raykit, "prod"))
+    register(raykit, "best", "digits@40")
+    refused = recommend(raykit, "best", *DEV, "--incumbent-value", "0.9", "--how", "x")
+    assert (refused.code, "leave --incumbent-value out" in refused.err) == (3, True)
+
+
+def test_wherever_a_typed_score_is_shown_it_says_whose_it_is(raykit: Raykit, store: LocalStore) -> None:
+    make_examined(store, report_only_supports=True)
+    register(raykit, "best", "digits@40")
+    typed = ("--surface", "report_only.ratio", "--value", "0.2", "--how", "the report of May")
+    wanted = "report_only.ratio 0.2, compared with nothing, as mira says: the report of May"
+    assert wanted in ok(recommend(raykit, "best", *typed)).out
+    assert wanted in ok(raykit("candidates", "show", "best")).out
+    assert wanted in ok(approve(raykit, "best", "generation")).out
 
 
 def test_a_report_only_metric_supports_only_where_the_plan_allows_it(raykit: Raykit, digits: QcMaker) -> None:
@@ -373,6 +415,9 @@ def test_only_registered_surfaces_and_finite_values_count(raykit: Raykit, digits
     assert (called.code, "not a surface of best" in called.err) == (3, True)
     assert "raykit candidates register best digits@40 --role production-candidate" in called.err
     assert recommend(raykit, "best", *DEV, "--value", "nan").code == 2
+    called = recommend(raykit, "best", "--surface", "moon")
+    assert (called.code, "moon is not a surface of best" in called.err) == (3, True)
+    assert "pass   --surface development.ratio" in called.err
     assert recommend(raykit, "best", "--surface", "report_only.ratio").code == 3, "nobody has measured it"
 
 
@@ -458,6 +503,17 @@ def test_what_can_be_examined_is_never_let_through_unexamined(raykit: Raykit, st
     assert approve(raykit, "best", "generation", "--unexamined", "because it would take 2 h").code == 3
 
 
+@pytest.mark.parametrize("act", ["recommend", "approve"])
+def test_what_is_examined_is_not_called_unexamined(
+    act: str, raykit: Raykit, store: LocalStore, digits: QcMaker
+) -> None:
+    register(raykit, "best", "digits@40", "base")
+    options = DEV if act == "recommend" else ("--use", "export")
+    called = raykit("candidates", act, "best", *options, "--unexamined", "no time", *WHY, *BY)
+    assert (called.code, "leave --unexamined out" in called.err) == (2, True)
+    assert events(store) == ["registered"]
+
+
 # --- approving ----------------------------------------------------------------------------------------------
 
 
@@ -539,10 +595,66 @@ def test_a_script_chooses_nothing_for_production(raykit: Raykit, store: LocalSto
     assert (refused.code, "this one is a script's" in refused.err) == (3, True)
     said = ok(approve(raykit, "best", "generation", "--scripted")).out
     assert "scripted: never enough for production" in said
-    assert shown(raykit, "best")["apart"]["useful"] is False
+    receipt = digits.examinations.receipt(digits.request(40).id)
+    assert receipt is not None
+    assert f"rests on  QC receipt {receipt.digest[:8]} of these weights" in said
     assert "mira, scripted" in ok(raykit("candidates", "show", "best")).out
+    assert shown(raykit, "best")["approved"][0]["scripted"] is True
     ok(approve(raykit, "best", "generation"))
-    assert shown(raykit, "best")["apart"]["useful"] is True
+    assert [each["scripted"] for each in shown(raykit, "best")["approved"]] == [True, False]
+
+
+@pytest.mark.parametrize("role", ["diagnostic", "search-checkpoint"])
+def test_only_a_person_lets_out_what_was_made_on_the_way(
+    role: str, raykit: Raykit, store: LocalStore, digits: QcMaker
+) -> None:
+    # covers CAND-12
+    register(raykit, "probe", "digits@40", role)
+    refused = approve(raykit, "probe", "export", "--scripted")
+    assert (refused.code, f"letting a {role} checkpoint out for inspection" in refused.err) == (3, True)
+    ok(approve(raykit, "probe", "export"))
+    require_approved(store, digits.commit_at(40).sha256, "export", what="probe", now=NOW)
+
+
+def test_a_scripts_approval_lets_nothing_out_once_the_role_is_corrected(
+    raykit: Raykit, store: LocalStore, digits: QcMaker
+) -> None:
+    register(raykit, "best", "digits@40", "refit")
+    ok(approve(raykit, "best", "export", "--scripted"))
+    ok(raykit("candidates", "register", "best", "digits@40", "--role", "diagnostic", "--correct", *BY))
+    with pytest.raises(ApprovalError, match="not approved for export"):
+        require_approved(store, digits.commit_at(40).sha256, "export", what="best", now=NOW)
+
+
+def suggested(called: Called) -> list[str]:
+    """The command that comes next, with its blanks filled in."""
+    (line,) = [each for each in ok(called).out.splitlines() if each.strip().startswith("->")]
+    command = line.strip().removeprefix("-> raykit ")
+    return shlex.split(command.replace("--by NAME", "--by mira").replace("...", "'it was asked for'"))
+
+
+@pytest.mark.parametrize(
+    "role", ["diagnostic", "search-checkpoint", "refit", "production-candidate", "release-model", "base"]
+)
+def test_every_command_that_is_suggested_passes(role: str, raykit: Raykit, digits: QcMaker) -> None:
+    called = register(raykit, "best", "digits@40", role)
+    for _ in range(5):
+        command = suggested(called)
+        called = ok(raykit(*command))
+        if command == ["candidates", "list"]:
+            break
+    ok(approve(raykit, "best", "export"))
+    command = suggested(raykit("candidates", "show", "best"))
+    ok(raykit(*command))
+    ok(raykit("candidates", "reject", "best", "--reason", "sevens are drawn as ones in 31 of 40", *BY))
+    ok(raykit(*suggested(raykit("candidates", "show", "best"))))
+
+
+def test_a_base_from_elsewhere_is_shown_the_way_that_is_open(raykit: Raykit, store: LocalStore) -> None:
+    adopted(store)
+    command = suggested(raykit("candidates", "show", "prod"))
+    assert command[:5] == ["candidates", "approve", "prod", "--use", "generation"]
+    assert "nothing that was examined: it was asked for" in ok(raykit(*command)).out
 
 
 def test_without_a_terminal_it_is_a_script(
@@ -782,13 +894,14 @@ def test_the_stages_are_told_apart(raykit: Raykit, store: LocalStore) -> None:
     maker.freeze()
     maker.launch()
     maker.begin()
+    maker.gate("dispatch")
     maker.rows(10)
     maker.look()
     maker.commit()
     register(raykit, "early", "digits@10")
     stages = shown(raykit, "early")["stages"]
     assert stages == {
-        "preparation": "2 of 2 gates passed",
+        "preparation": "2 of 2 gates passed; in every attempt: dispatch passed",
         "optimization": "running, 10 of 40 updates",
         "verification": "its files are there as listed; QC: its QC is missing",
         "comparison": "none",
@@ -798,7 +911,8 @@ def test_the_stages_are_told_apart(raykit: Raykit, store: LocalStore) -> None:
         "valid_file": True,
         "completed_job": False,
         "lower_loss": None,
-        "useful": False,
+        "useful": None,
+        "useful_on": None,
     }
 
 
@@ -809,11 +923,19 @@ def test_reaching_one_state_sets_no_other(raykit: Raykit, store: LocalStore) -> 
     ok(in_production(raykit, "prod"))
     register(raykit, "next", "digits@40")
     whole = {"valid_file": True, "completed_job": True}
-    assert shown(raykit, "next")["apart"] == {**whole, "lower_loss": None, "useful": False}
+    unknown = {"useful": None, "useful_on": None}
+    assert shown(raykit, "next")["apart"] == {**whole, "lower_loss": None, **unknown}
+    assert shown(raykit, "prod")["apart"] == {**whole, "lower_loss": None, **unknown}, (
+        "production says nothing"
+    )
+    assert "useful model not known" in ok(raykit("candidates", "show", "prod")).out
     ok(recommend(raykit, "next"))
-    assert shown(raykit, "next")["apart"] == {**whole, "lower_loss": True, "useful": False}
+    assert shown(raykit, "next")["apart"] == {**whole, "lower_loss": True, **unknown}
     ok(approve(raykit, "next", "generation"))
-    assert shown(raykit, "next")["apart"] == {**whole, "lower_loss": True, "useful": True}
+    on = shown(raykit, "next")["apart"]["useful_on"]
+    assert on.startswith("development.ratio 0.308268 against 0.378504, better by 0.070236")
+    assert shown(raykit, "next")["apart"] == {**whole, "lower_loss": True, "useful": True, "useful_on": on}
+    assert f"useful model yes (approved by a person, on {on})" in ok(raykit("candidates", "show", "next")).out
     found = shown(raykit, "next")
     assert found["replacement"]["is"] == "replacement cost, not evidence of quality"
     assert (found["replacement"]["accelerator_ms"], found["production"]) == (3_600_000_000, False)
@@ -824,6 +946,7 @@ def test_reaching_one_state_sets_no_other(raykit: Raykit, store: LocalStore) -> 
         "completed_job": True,
         "lower_loss": True,
         "useful": True,
+        "useful_on": on,
     }
 
 
