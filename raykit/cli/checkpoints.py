@@ -224,10 +224,11 @@ def export(
     """Take an approved candidate out of the store: its weights, its manifest, and who has chosen it.
 
     Only verified bytes are written, and DIR appears whole or not at all. The export depends on the candidate from then
-    on: raykit candidates dependents shows it.
+    on: raykit candidates dependents shows it. A diagnostic or search checkpoint is exported to be looked at, and only
+    where a person, not a script, has approved that.
 
     Raises:
-        InvalidInput: nobody was named, or something is at DIR.
+        InvalidInput: nobody was named, something is at DIR, or DIR lies in a store.
         NotFoundError: there are no such weights.
         ApprovalError: nobody has approved these very weights for export.
         GateError: no decision may rest on them any more.
@@ -243,13 +244,14 @@ def export(
     from raykit.work import export as work
 
     person = person_of(by)
+    folder = folder.absolute()  # what is recorded means the same to whoever reads it, wherever
     name = words(str(folder), field="DIR", what="a folder has to have a name")
     store, now = open_root(root).store, time.time()
     work.require_new(folder)
     locked = resolve_base(store, weights, read_data=False)
     let = require_approved(store, locked.manifest, "export", what=weights, now=now)
     found = work.weights_of(store, let)
-    told = work.provenance(let, found, root=store.url, person=person, at=now)
+    told = work.provenance(let, found, folder=folder, root=store.url, person=person, at=now)
     event = Dependent(
         candidate=let.candidate.name, manifest=locked.manifest, kind="export", name=name, person=person
     )

@@ -24,6 +24,7 @@ from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import sha256
 from raykit.read.candidates import Let
 from raykit.records import AdoptedFile, FileRef, Manifest
+from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_adopted
 from raykit.store.commit import MANIFEST, MAX_MANIFEST_BYTES, READ_BYTES
@@ -66,15 +67,37 @@ def weights_of(store: ObjectStore, let: Let) -> Weights:
 
 
 def require_new(folder: Path) -> None:
-    """Let only a folder pass that is not there, or is empty.
+    """Let only a folder pass that is not there, or is empty, and lies in no store.
 
     Raises:
-        InvalidInput: something is there; nothing of it is touched.
+        InvalidInput: something is there, or it would lie among the objects of a store; nothing of it is touched.
     """
+    _require_outside(folder)
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise _taken(folder, "is not a folder")
     if folder.is_dir() and any(folder.iterdir()):
         raise _taken(folder, "is not empty")
+
+
+def _require_outside(folder: Path) -> None:
+    """A store holds its own objects alone: what else lies in it is `unknown` to every check, and in a writer's way."""
+    place = folder.resolve()
+    root = next((each for each in (place, *place.parents) if _holds_store(each)), None)
+    if root is not None:
+        raise InvalidInput(
+            f"{folder} lies in the store at {root}",
+            field="DIR",
+            value=str(folder),
+            rule="a folder outside of every store: an export is for others, and no part of one",
+            remedy="give another DIR",
+        )
+
+
+def _holds_store(folder: Path) -> bool:
+    """Whether a folder is the root of a store: it has entries of an experiment's log, or of the root's own."""
+    logs = (f"{layout.experiments()}/*/log", layout.candidates_log(), layout.fleet_log())
+    found = (entry for log in logs for entry in folder.glob(f"{log}/*.json"))
+    return any(layout.known(entry.relative_to(folder).as_posix()) is not None for entry in found)
 
 
 def _taken(folder: Path, what: str) -> InvalidInput:
@@ -87,8 +110,11 @@ def _taken(folder: Path, what: str) -> InvalidInput:
     )
 
 
-def provenance(let: Let, weights: Weights, *, root: str, person: str, at: float) -> dict[str, Any]:
-    """Where an export is from and what it rests on, as JSON values."""
+def provenance(
+    let: Let, weights: Weights, *, folder: Path, root: str, person: str, at: float
+) -> dict[str, Any]:
+    """Where an export is from and what it rests on, as JSON values. `folder` is where it was written, from the root
+    of the file system on."""
     said, record = let.candidate.said, weights.record
     review = None if let.examination.standing is None else let.examination.standing.review
     return {
@@ -114,6 +140,7 @@ def provenance(let: Let, weights: Weights, *, root: str, person: str, at: float)
             "unexamined": let.approval.unexamined,
         },
         "root": root,
+        "exported_to": str(folder),
         "exported_by": person,
         "exported_at": at,
         "raykit": metadata.version("raykit"),

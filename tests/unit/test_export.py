@@ -160,6 +160,35 @@ def test_nothing_is_replaced(raykit: Raykit, digits: QcMaker, tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["empty", "file", "full", "link", "store"]
 
 
+def test_no_export_lies_in_a_store(
+    raykit: Raykit, store: LocalStore, digits: QcMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen(raykit)
+    other = LocalStore(tmp_path / "other")
+    make_trained(QcMaker(other))
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    monkeypatch.chdir(tmp_path / "other" / "experiments")
+    wanted = [tmp_path / "store/out", tmp_path / "store/a/b", tmp_path / "link/out", tmp_path / "other/out"]
+    for place in (*wanted, Path("out"), Path("../../store/out")):
+        refused = raykit("checkpoints", "export", "best", str(place), *BY)
+        assert (refused.code, "lies in the store at" in refused.err) == (2, True), place
+    for each in (store, other):
+        assert check(each, read_data=False).unknown == ()
+    assert ok(raykit("candidates", "show", "best", "--json")).json["dependents"]["items"] == []
+
+
+def test_a_relative_folder_is_recorded_from_the_root_of_the_file_system_on(
+    raykit: Raykit, digits: QcMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen(raykit)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    said = ok(raykit("checkpoints", "export", "best", "out", *BY, "--json")).json
+    assert said["folder"] == said["exported_to"] == str(tmp_path / "here/out")
+    (item,) = ok(raykit("candidates", "show", "best", "--json")).json["dependents"]["items"]
+    assert item["name"] == str(tmp_path / "here/out")
+
+
 def test_changed_bytes_leave_nothing_behind(
     raykit: Raykit, store: LocalStore, digits: QcMaker, tmp_path: Path
 ) -> None:
