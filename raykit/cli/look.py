@@ -510,6 +510,8 @@ def report_lines(report: Report) -> Iterator[str]:
     yield from _more(len(report.findings))
     orphans = "named by nothing, left by a writer that was killed; harmless"
     yield from _listed("orphan", orphans, report.orphans)
+    stranded = "part of something that is damaged or gone, as said above: keep it until that is restored"
+    yield from _listed("stranded object", stranded, report.stranded)
     yield from _listed("unknown file", "not raykit's", report.unknown)
     yield many(len(report.findings), "broken promise") if report.findings else "whole: no promise is broken"
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 from raykit.errors import ConflictError, CorruptError, NotFoundError
@@ -38,6 +39,8 @@ from raykit.store.log import seal, unseal
 
 Published = Literal["written", "already", "conflict"]
 """What came of a receipt: it decided; its very bytes were there; other bytes were there first."""
+
+RESTORE = "restore the store from a copy, then run `raykit check --read-data`"
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 
@@ -119,7 +122,7 @@ class Examinations:
         key = layout.qc_request(self.experiment, id)
         request = self._read(key, Request)
         if request.id != id:
-            raise CorruptError(f"{key} is another question", field=key, rule="I3")
+            raise _corrupt(key, "is another question", "I3")
         return request
 
     # --- who is at it ---------------------------------------------------------------------------------------
@@ -213,7 +216,7 @@ class Examinations:
         except NotFoundError:
             return None
         if receipt.request != request:
-            raise CorruptError(f"{key} is of another question", field=key, rule="I3")
+            raise _corrupt(key, "is of another question", "I3")
         return receipt
 
     def artifact(self, receipt: Receipt, artifact: Artifact) -> bytes:
@@ -227,9 +230,9 @@ class Examinations:
         try:
             data = self._store.get(key, max_bytes=artifact.size_bytes)
         except NotFoundError as error:
-            raise CorruptError(f"{key} is missing", field=key, rule="I1") from error
+            raise _corrupt(key, "is missing", "I1") from error
         if sha256(data) != artifact.sha256:
-            raise CorruptError(f"{key} does not match its sha256", field=key, rule="I2")
+            raise _corrupt(key, "does not match its sha256", "I2")
         return data
 
     def artifact_key(self, receipt: Receipt, artifact: Artifact) -> str:
@@ -292,13 +295,13 @@ class Examinations:
         try:
             data = self._store.get(key, max_bytes=MAX_RECORD_BYTES)
         except NotFoundError as error:
-            raise CorruptError(f"{key} is missing", field=key, rule="I1") from error
+            raise _corrupt(key, "is missing", "I1") from error
         if sha256(data) != digest:
-            raise CorruptError(f"{key} does not match its sha256", field=key, rule="I2")
-        return record.from_bytes(data, key)
+            raise _corrupt(key, "does not match its sha256", "I2")
+        return _parsed(record, data, key)
 
     def _read(self, key: str, record: type[R]) -> R:
-        return record.from_bytes(self._store.get(key, max_bytes=MAX_RECORD_BYTES), key)
+        return _parsed(record, self._store.get(key, max_bytes=MAX_RECORD_BYTES), key)
 
     def _show(self, receipt: Receipt, artifact: Artifact, data: bytes) -> None:
         if (sha256(data), len(data)) != (artifact.sha256, artifact.size_bytes):
@@ -324,10 +327,30 @@ def read_attempt(data: bytes, record: type[Attempt], what: str, *, request: str,
     Raises:
         CorruptError: they have changed, or are of another attempt.
     """
-    read = record.from_bytes(unseal(data, what), what)
+    with _restorable():
+        read = record.from_bytes(unseal(data, what), what)
     if (read.request, read.n) != (request, n):
-        raise CorruptError(f"{what} is of another attempt", field=what, rule="I3")
+        raise _corrupt(what, "is of another attempt", "I3")
     return read
+
+
+def _corrupt(key: str, found: str, invariant: str) -> CorruptError:
+    return CorruptError(f"{key} {found}", field=key, rule=invariant, remedy=RESTORE)
+
+
+def _parsed(record: type[R], data: bytes, key: str) -> R:
+    with _restorable():
+        return record.from_bytes(data, key)
+
+
+@contextmanager
+def _restorable() -> Iterator[None]:
+    """What is damaged here says what helps."""
+    try:
+        yield
+    except CorruptError as error:
+        error.remedy = error.remedy or RESTORE
+        raise
 
 
 def unbound(receipt: Receipt, request: Request, suite: Suite, reference: str | None) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ import pytest
 from makeqc import QcMaker, failed, make_trained
 from qchooks import AT, Examine, Made, backlog, work, worker
 
+from raykit.cli.look import report_lines
+from raykit.errors import CorruptError
 from raykit.ids import canonical, parse_json, sha256
 from raykit.records import (
     Conflict,
@@ -205,6 +207,49 @@ def test_what_a_killed_attempt_leaves_is_an_orphan(objects: dict[str, bytes], le
     assert report.findings == ()
     orphans = {kind_of(listed.key) for listed in report.orphans}
     assert orphans == ({"qc-took", "qc-artifact"} if left == "qc-receipt" else {"qc-artifact"})
+
+
+@pytest.mark.parametrize("fault", ["damaged", "gone", "gone beside a damaged one", "of no request"])
+def test_what_belongs_to_a_damaged_examination_is_not_called_harmless(fault: str) -> None:
+    # covers F24, I12
+    maker = make_trained(QcMaker(MemoryStore()))
+    for update in (0, 10):
+        maker.examine(update, pictures={"panels.png": b"PNG %d" % update})
+    maker.review(0, 10)
+    objects = dict(maker.store.objects)  # type: ignore[attr-defined]
+    key = layout.qc_receipt("digits", maker.request(10).id)
+    if fault == "damaged":
+        objects[key] = objects[key].replace(b"passed", b"passes")
+    elif fault == "of no request":
+        del objects[layout.qc_request("digits", maker.request(10).id)]
+        del objects[key]
+    else:
+        del objects[key]
+    if fault == "gone beside a damaged one":
+        objects[layout.qc_receipt("digits", maker.request(0).id)] = b"{}"
+    report = check(MemoryStore(objects), read_data=True)
+    assert report.findings
+    assert report.orphans == ()
+    of_it = {each.key for each in report.stranded if maker.request(10).id in each.key}
+    assert {kind_of(each) for each in of_it} == {"qc-artifact", "qc-took"}
+    text = "\n".join(report_lines(report))
+    assert "part of something that is damaged or gone" in text
+    assert "harmless" not in text
+
+
+def test_a_damaged_examination_says_what_helps(objects: dict[str, bytes]) -> None:
+    last = request_at(objects, 40)
+    for kind in ("qc-receipt", "qc-claim", "qc-suite", "qc-artifact"):
+        (key, *_) = [each for each in by_kind(objects)[kind] if kind == "qc-suite" or last in each]
+        kept = Examinations(MemoryStore({**objects, key: b"{}"}), "digits")
+        receipt = Receipt.from_bytes(objects[layout.qc_receipt("digits", last)], "receipt")
+        with pytest.raises(CorruptError) as caught:
+            kept.suite(receipt.suite)
+            kept.said()
+            kept.artifact(receipt, receipt.artifacts[0])
+        assert caught.value.remedy == "restore the store from a copy, then run `raykit check --read-data`", (
+            kind
+        )
 
 
 def request_at(objects: dict[str, bytes], update: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from raykit.errors import CorruptError
 from raykit.ids import canonical
@@ -36,6 +36,12 @@ class Attempts:
     def made(self, request: str) -> Sequence[Took]:
         """What its attempts say that they have made."""
         return list(self._took.get(request, {}).values())
+
+    def that_made(self, receipt: str) -> Iterator[str]:
+        """The requests at which somebody says to have made the receipt of this digest."""
+        for request, took in self._took.items():
+            if any(each.receipt == receipt for each in took.values()):
+                yield request
 
     def check(self, receipts: Mapping[str, Receipt]) -> None:
         """Hold the attempts against each other, and against the receipts that decided."""

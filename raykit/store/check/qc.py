@@ -209,8 +209,12 @@ class _Qc:
             self._view.find(key, "a failed check is never treated as passed", found, "I8")
 
     def _is_gone(self, digest: str) -> bool:
-        """Whether no receipt has this digest, as far as can be told."""
-        return not self._damaged and digest not in self._by_digest and digest not in self._late
+        """Whether no receipt has this digest, as far as can be told. What its attempts left is no killed writer's."""
+        if digest in self._by_digest or digest in self._late:
+            return False
+        for request in self._attempts.that_made(digest):
+            self._view.strand(self._experiment, request)
+        return not self._damaged
 
     @cached_property
     def _by_digest(self) -> Mapping[str, Receipt]:
@@ -260,9 +264,9 @@ class _Qc:
 
     def _review(self, key: str, event: Reviewed) -> None:
         view = self._view
-        gone = next((digest for digest in event.receipts if self._is_gone(digest)), None)
-        if gone is not None:
-            view.find(key, "a review is of receipts that are there", f"{gone[:12]} is not there", "I8")
+        gone = [digest for digest in event.receipts if self._is_gone(digest)]
+        if gone:
+            view.find(key, "a review is of receipts that are there", f"{gone[0][:12]} is not there", "I8")
         for receipt in (self._by_digest[digest] for digest in event.receipts if digest in self._by_digest):
             if event.verdict == "passed" and receipt.verdict == "failed":
                 found = f"that of update {receipt.update} has failed"

@@ -32,7 +32,9 @@ class Report:
     """Whether every byte was read, or only records and sizes."""
     findings: tuple[Finding, ...]
     orphans: tuple[Listed, ...]
-    """Objects and temporary files that nothing names."""
+    """Objects and temporary files that nothing names: what a writer that was killed has left."""
+    stranded: tuple[Listed, ...] = ()
+    """Objects that nothing names any more, because what named them is damaged or gone: they are part of it."""
     unknown: tuple[Listed, ...]
     """Objects that raykit did not make."""
     counts: Mapping[str, int]
@@ -51,6 +53,7 @@ class Report:
             "ok": self.ok,
             "findings": [finding.plain() for finding in self.findings],
             "orphans": [listed._asdict() for listed in self.orphans],
+            "stranded": [listed._asdict() for listed in self.stranded],
             "unknown": [listed._asdict() for listed in self.unknown],
             "counts": dict(self.counts),
         }

@@ -33,6 +33,8 @@ class View:
         self.findings: list[Finding] = []
         self.counts: Counter[str] = Counter()
         self._named: set[str] = set()
+        self._stranded: set[tuple[str, str]] = set()
+        """By experiment and request: examinations whose receipt is damaged or gone."""
         self._tell = tell
         self._done = 0
         self._list()
@@ -49,11 +51,13 @@ class View:
     def report(self) -> Report:
         """What was found, once everything has been looked at."""
         self._tell(self.counts["bytes"], self.counts["bytes"])
+        unnamed, stranded = tuple(self._orphans()), self._broken()
         return Report(
             url=self.store.url,
             read_data=self.read_data,
             findings=tuple(self.findings),
-            orphans=tuple(self._orphans()),
+            orphans=tuple(each for each in unnamed if self._examination(each.key) not in stranded),
+            stranded=tuple(each for each in unnamed if self._examination(each.key) in stranded),
             unknown=tuple(Listed(key, size) for key, size in self.sizes.items() if key not in self.known),
             counts=dict(self.counts),
         )
@@ -90,6 +94,22 @@ class View:
     def name(self, keys: Iterable[str]) -> None:
         """Something in the store stands for `keys`."""
         self._named.update(keys)
+
+    def strand(self, experiment: str, request: str) -> None:
+        """Something names a receipt of this request that is not there any more."""
+        self._stranded.add((experiment, request))
+
+    def _broken(self) -> set[tuple[str, str] | None]:
+        """The examinations of which something is damaged or gone."""
+        found = {self._examination(finding.key) for finding in self.findings}
+        return (found | self._stranded) - {None}
+
+    def _examination(self, key: str) -> tuple[str, str] | None:
+        """The experiment and the request that an object belongs to, as its key says, there or not."""
+        known = layout.known(key)
+        if known is None or "request" not in known.parts:
+            return None
+        return known.parts["experiment"], known.parts["request"]
 
     def _orphans(self) -> Iterator[Listed]:
         for key, known in self.known.items():
