@@ -116,6 +116,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "status": Entry("raykit.cli.qc:status", "What has to be examined, how far each is, what failed."),
             "run": Entry("raykit.cli.qc:run", "Examine what is open, without training."),
             "retry": Entry("raykit.cli.qc:retry", "Let a parked check be tried again."),
+            "relock": Entry("raykit.cli.relock:relock", "Ask again, with the QC and code of today."),
             "review": Entry("raykit.cli.qc:review", "Say what you saw in the receipts."),
         },
     ),

@@ -22,7 +22,7 @@ from raykit.fleet.spending import (
     open_spending,
     require_spendable,
 )
-from raykit.ids import digest_of
+from raykit.ids import digest_of, sha256
 from raykit.pauses import Acts, fold_acts, require_running, scopes_of
 from raykit.plan import Lock, contract, differences
 from raykit.records import (
@@ -66,10 +66,13 @@ def completed_at(site: Site, state: brain.RunState) -> int | None:
     assert ended is not None and attempt is not None
     was = contract(read_plan(site.store, site.name, attempt.plan))
     changed = [f"{field}: {old} -> {new}" for field, old, new in differences(was, contract(site.plan))]
-    code = code_differences(
-        site.plan.recipe, frozen.read_code(site.store, site.name, attempt.code), code_files(site)
-    )
-    changed += [f"{d.what}: {d.was} -> {d.now}" for d in code if d.allows != "exact"]
+    files = code_files(site)
+    if site.locked is None or site.locked.code != sha256(frozen.pack(files)):
+        # the newest lock may have other code than the run: that of `raykit qc relock`, which trains nothing
+        code = code_differences(
+            site.plan.recipe, frozen.read_code(site.store, site.name, attempt.code), files
+        )
+        changed += [f"{d.what}: {d.was} -> {d.now}" for d in code if d.allows != "exact"]
     if changed:
         raise GateError(
             f"{site.name} is complete, under another plan or code: {'; '.join(changed[:5])}",
@@ -126,7 +129,7 @@ def claim(
     require_answered(site.store, site.name, ended=QC_GATE in log.state.failed)
     ready = make_ready(site)
     task = task_of(site, ready)
-    _takeable(log.state, task)
+    takeable(log.state, task)
     start = decide_start(
         site.store,
         task,
@@ -137,7 +140,7 @@ def claim(
         code=ready.files,
     )
     deviation = deviation or _amended(start, acts)
-    ready = _reviewed(site, ready, log, approved, deviation, say)
+    ready = reviewed(site, ready, log, approved, deviation, say)
     task = replace(task, plan=ready.lock_sha256)
     _require_spendable(site, ready.lock, log, people, task, approved)
     probe(site.store)
@@ -156,7 +159,7 @@ def _amended(start: Start, acts: Acts) -> str | None:
     return acts.amended[-1].reason
 
 
-def _reviewed(
+def reviewed(
     site: Site,
     ready: Prepared,
     log: RunLog,
@@ -164,7 +167,16 @@ def _reviewed(
     deviation: str | None,
     say: Callable[[str], None],
 ) -> Prepared:
-    """The same, with a lock that says what its review saw. A plan that runs as it was locked was judged then."""
+    """The same, with a lock that says what its review saw. A plan that runs as it was locked was judged then.
+
+    Raises:
+        ApprovalError: a person has to part this work from another account first.
+        GateError: there is nothing to train, or the base failed its QC.
+        ReviewError: the plan needs revision.
+        PlanError: the plan leaves something unsaid.
+        CorruptError: stored bytes do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
     if site.plan.base is not None and site.plan.base.start == "use":
         raise GateError(
             f"{site.name} uses {site.plan.base.candidate} as it is: there is nothing to train",
@@ -196,7 +208,7 @@ def _require_spendable(
         require_spendable(site, sealed, log, people.acts, approved)
     except RaykitError:
         log.refresh()
-        _takeable(log.state, task)
+        takeable(log.state, task)
         raise
 
 
@@ -209,7 +221,7 @@ def _seen(state: brain.RunState, task: Task) -> brain.Seen:
     )
 
 
-def _takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
+def takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
     """The action that takes the run.
 
     Raises:
@@ -227,7 +239,9 @@ def _takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
     return action
 
 
-def lock(site: Site, ready: Prepared, run_log: RunLog, deviation: str | None = None) -> None:
+def lock(
+    site: Site, ready: Prepared, run_log: RunLog, deviation: str | None = None, *, by: str = "launch"
+) -> None:
     """Store what the lock binds, and say in the experiment's log that it is locked.
 
     Raises:
@@ -245,7 +259,7 @@ def lock(site: Site, ready: Prepared, run_log: RunLog, deviation: str | None = N
         seen_update=run_log.state.recorded() or None,
         deviation=deviation,
     )
-    log = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by="launch")
+    log = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by=by)
 
     def decide(entries: Sequence[ExperimentEntry]) -> list[Record]:
         require_running(fold_acts(entries), site.name, ())
@@ -274,7 +288,7 @@ def _take(log: RunLog, task: Task) -> None:
         state = log.state
         if state.launched is not None and state.launched.launch == task.launch:
             return []
-        action = _takeable(state, task)
+        action = takeable(state, task)
         ends = [AttemptEnded(attempt=a, reason="killed", update=state.recorded()) for a in action.unended]
         claim = Launched(
             launch=task.launch, place=this_place(), lease_s=task.lease_s, raykit=metadata.version("raykit")

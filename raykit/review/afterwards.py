@@ -21,6 +21,9 @@ RUNNING = re.compile(
 )
 """The settings that say how a run is carried through, what it may cost, and why: they may change at any time."""
 
+FAIL = "qc.fail."
+"""Before the metric of a threshold."""
+
 NEXT_STEPS = (
     "inspect inputs, loss terms and gradients for finite values on a tiny batch, then the first update"
 )
@@ -38,7 +41,33 @@ def deviations(seen: Seen | None) -> tuple[str, ...]:
     """The settings of the experiment that changed after results were seen, but for the rules that decide."""
     if seen is None or seen.update is None:
         return ()
-    return tuple(key for key in seen.changed if not DECIDING.match(key) and not RUNNING.match(key))
+    moved = moved_thresholds(seen)
+    return tuple(
+        key for key in seen.changed if key in moved or not (DECIDING.match(key) or RUNNING.match(key))
+    )
+
+
+def moved_thresholds(seen: Seen) -> frozenset[str]:
+    """Thresholds that were written for a metric that nothing reports, and for what they were meant now.
+
+    Such a threshold has decided nothing, and never will. It may be moved to another name as it is: with another
+    number it is a new rule, as it is where it is left out.
+    """
+    void, there = {}, {}
+    for key, (before, now) in seen.changed.items():
+        metric = key.removeprefix(FAIL)
+        if not key.startswith(FAIL):
+            continue
+        if now is None and metric in seen.unreported:
+            void[key] = before
+        elif before is None:
+            there[key] = now
+    moved: set[str] = set()
+    for key, rule in void.items():
+        meant = next((new for new, same in there.items() if same == rule and new not in moved), None)
+        if meant is not None:
+            moved |= {key, meant}
+    return frozenset(moved)
 
 
 def rules_predate(evidence: Evidence) -> Iterator[Flaw]:
@@ -46,8 +75,9 @@ def rules_predate(evidence: Evidence) -> Iterator[Flaw]:
     seen = evidence.seen
     if seen is None or seen.update is None:
         return
+    moved = moved_thresholds(seen)
     for key, (before, now) in seen.changed.items():
-        if DECIDING.match(key):
+        if DECIDING.match(key) and key not in moved:
             yield Flaw(
                 key,
                 f"changed from {before} to {now} after results were seen (update {seen.update:,})",

@@ -111,6 +111,8 @@ class Seen:
     """Every setting of the plan that differs from the newest lock: before, and now."""
     removed: tuple[str, ...] = ()
     """Hypotheses that observations have removed."""
+    unreported: frozenset[str] = frozenset()
+    """Metrics with a threshold before that no receipt reports, though there are receipts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

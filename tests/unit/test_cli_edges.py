@@ -189,6 +189,7 @@ OPTIONS = {
     "qc status": ["--json", "--root", "[NAME]"],
     "qc run": ["--json", "--root", "--update", "--workers", "NAME"],
     "qc retry": [*ACT, "--reason", "--update", "NAME"],
+    "qc relock": [*ACT, "--deviation", "PLAN"],
     "qc review": [*ACT, "--note", "--scripted", "--update", "--upto", "--verdict", "NAME"],
     "candidates register": [*ACT, "--correct", "--role", "--surface", "EXPERIMENT[@UPDATE]", "NAME"],
     "candidates list": ["--json", "--root"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from raykit.errors import CorruptError, NotFoundError
@@ -15,11 +15,13 @@ from raykit.plan.lock import digest_of_decision
 from raykit.read.root import Root
 from raykit.records import Concluded, Observed
 from raykit.review import Negative, Pilot, Seen
+from raykit.review.afterwards import FAIL
 from raykit.store.base import ObjectStore
 from raykit.store.learned import NEGATIVE, alike
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts
 from raykit.store.plans import read_lock, read_plan
+from raykit.store.qc import Examinations
 
 
 def seen_of(site: Site, log: RunLog, observed: list[Observed]) -> Seen | None:
@@ -34,11 +36,21 @@ def seen_of(site: Site, log: RunLog, observed: list[Observed]) -> Seen | None:
     was = read_plan(site.store, site.name, site.locked.digest)
     changed = differences(was.plain(), site.plan.plain())
     update = log.state.recorded()
+    given_up = {key.removeprefix(FAIL) for key, _, now in changed if key.startswith(FAIL) and now is None}
     return Seen(
         update=update if update or observed else None,
         changed={key: (before, after) for key, before, after in changed},
         removed=tuple(name for event in observed for name in event.removed),
+        unreported=_unreported(site, given_up) if given_up else frozenset(),
     )
+
+
+def _unreported(site: Site, metrics: Collection[str]) -> frozenset[str]:
+    """Those of some metrics that no receipt of this experiment reports. Without receipts nothing is known of any."""
+    said = Examinations(site.store, site.name).said().values()
+    receipts = [each.receipt for each in said if each.receipt is not None]
+    reported = {name for receipt in receipts for name in receipt.metrics}
+    return frozenset(metrics) - reported if receipts else frozenset()
 
 
 class Other(NamedTuple):
