@@ -134,7 +134,6 @@ class QcPool:
         """Why everyone comes to an end, as the store has it: a pause."""
         self._broken: RaykitError | None = None
         self._away: str | None = None
-        self._unit_told = False
 
     # --- what the launch loop calls -------------------------------------------------------------------------
 
