@@ -109,7 +109,7 @@ def test_thirty_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
 ALL_K = """
 import itertools, json, os, shutil, sys
 sys.path[:0] = [sys.argv[2], sys.argv[2] + "/crash"]
-import test_qc_worker as stories
+import test_qc_kill as stories
 from raykit.store.local import LocalStore
 from raykit.testing import Fault, FaultStore, kill
 
