@@ -336,11 +336,18 @@ def _goes_on(policy: Policy, state: RunState, seen: Seen) -> bool:
 def _before_start(state: RunState, seen: Seen, now: float) -> Action:
     if state.completed:
         return AlreadyComplete()
-    holder = state.launched
-    if holder is not None and state.released is None:
-        alive = seen.holder_alive
-        if alive is None:
-            alive = now - state.heard_at < holder.lease_s
-        if alive:
-            return RefuseHeld(holder, state.heard_at)
+    held = held_by(state, seen, now)
+    if held is not None:
+        return held
     return TakeRun(tuple(a.attempt for a in state.attempts if a.attempt not in state.ends))
+
+
+def held_by(state: RunState, seen: Seen, now: float) -> RefuseHeld | None:
+    """The launch that has the run and is alive, whether it trains or waits for the last checks; None if none has it."""
+    holder = state.launched
+    if holder is None or state.released is not None:
+        return None
+    alive = seen.holder_alive
+    if alive is None:
+        alive = now - state.heard_at < holder.lease_s
+    return RefuseHeld(holder, state.heard_at) if alive else None

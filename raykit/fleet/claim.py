@@ -129,7 +129,7 @@ def claim(
     require_answered(site.store, site.name, ended=QC_GATE in log.state.failed)
     ready = make_ready(site)
     task = task_of(site, ready)
-    takeable(log.state, task)
+    _takeable(log.state, task)
     start = decide_start(
         site.store,
         task,
@@ -208,7 +208,7 @@ def _require_spendable(
         require_spendable(site, sealed, log, people.acts, approved)
     except RaykitError:
         log.refresh()
-        takeable(log.state, task)
+        _takeable(log.state, task)
         raise
 
 
@@ -221,7 +221,7 @@ def _seen(state: brain.RunState, task: Task) -> brain.Seen:
     )
 
 
-def takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
+def _takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
     """The action that takes the run.
 
     Raises:
@@ -229,14 +229,29 @@ def takeable(state: brain.RunState, task: Task) -> brain.TakeRun:
     """
     (action,) = brain.reconcile(brain.Policy(curves_every=1), state, _seen(state, task), time.time())
     if isinstance(action, brain.RefuseHeld):
-        place = action.holder.place
-        raise HeldError(
-            f"{task.experiment} is running: launch {action.holder.launch}, process {place.pid} on {place.host}, "
-            f"last heard {time.time() - action.heard_at:.0f} s ago",
-            remedy=f"raykit status; or end that launch: kill -TERM {place.pid}",
-        )
+        raise _held(action, task)
     assert isinstance(action, brain.TakeRun)
     return action
+
+
+def require_free(state: brain.RunState, task: Task) -> None:
+    """Let only what no launch has be changed beneath it, be it complete or not.
+
+    Raises:
+        HeldError: somebody alive has it.
+    """
+    held = brain.held_by(state, _seen(state, task), time.time())
+    if held is not None:
+        raise _held(held, task)
+
+
+def _held(held: brain.RefuseHeld, task: Task) -> HeldError:
+    place = held.holder.place
+    return HeldError(
+        f"{task.experiment} is running: launch {held.holder.launch}, process {place.pid} on {place.host}, "
+        f"last heard {time.time() - held.heard_at:.0f} s ago",
+        remedy=f"raykit status; or end that launch: kill -TERM {place.pid}",
+    )
 
 
 def lock(
@@ -288,7 +303,7 @@ def _take(log: RunLog, task: Task) -> None:
         state = log.state
         if state.launched is not None and state.launched.launch == task.launch:
             return []
-        action = takeable(state, task)
+        action = _takeable(state, task)
         ends = [AttemptEnded(attempt=a, reason="killed", update=state.recorded()) for a in action.unended]
         claim = Launched(
             launch=task.launch, place=this_place(), lease_s=task.lease_s, raykit=metadata.version("raykit")

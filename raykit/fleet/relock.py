@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raykit.errors import ApprovalError, GateError
-from raykit.fleet.claim import lock, reviewed, takeable
+from raykit.fleet.claim import lock, require_free, reviewed
 from raykit.fleet.site import Site, make_ready, task_of
 from raykit.ids import Digest
 from raykit.pauses import InForce, in_force, require_running, scopes_of
@@ -80,13 +80,13 @@ def relock(
     ready = make_ready(site)
     _require_same_training(site, ready, attempt)
     task = task_of(site, ready)
-    takeable(log.state, task)
+    require_free(log.state, task)
     found = _compare(site, ready, attempt, log)
     if found.new:
         _require_words(site, log, found, deviation)
         ready = reviewed(site, ready, log, None, deviation, say)
         log.refresh()
-        takeable(log.state, task)  # once more, as late as can be: the review takes a while
+        require_free(log.state, task)  # once more, as late as can be: the review takes a while
         lock(site, ready, log, deviation, by=person)
     return found
 
