@@ -79,7 +79,8 @@ def completed_at(site: Site, state: brain.RunState) -> int | None:
             field="name",
             value=site.name,
             rule="one name, one trained result",
-            remedy="give the new plan a name of its own",
+            remedy="give the new plan a name of its own; to examine what was trained with the code of today: "
+            'raykit qc relock PLAN --deviation "what was wrong" --by NAME',
         )
     return ended.update
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,7 @@ def test_a_complete_run_that_was_asked_anew_is_complete_for_launch_and_resume(
     root, plan = copied(broken, tmp_path), job(tmp_path / "job", WHOLE)
     refused = raykit("launch", str(plan), "--root", str(root))
     assert (refused.code, "code file recipe.py" in refused.err) == (3, True)
+    assert "raykit qc relock " in refused.err
     assert relocked(raykit, root, plan, *WORDS).code == 0
     kept = objects(root)
     for command in (["launch", str(plan)], ["resume", "tiny"]):
@@ -334,6 +336,17 @@ def test_a_run_that_somebody_holds_is_left_alone(raykit: Raykit, unfinished: Pat
     assert (held.code, held.error["kind"]) == (HeldError("").exit_code, HeldError.kind)
     assert f"process {os.getpid()}" in held.error["message"]
     assert objects(root) == kept
+
+
+def test_a_launch_that_waits_for_its_last_checks_holds_the_run(
+    raykit: Raykit, broken: Path, tmp_path: Path
+) -> None:
+    root, plan = copied(broken, tmp_path), job(tmp_path / "job", WHOLE)
+    take(replace(freeze_job(root, job(tmp_path / "same", BROKEN)), root=str(root)))
+    held = relocked(raykit, root, plan, *WORDS, "--json")
+    assert held.error["kind"] == HeldError.kind and len(locks(root)) == 1
+    let_go(replace(freeze_job(root, tmp_path / "same" / "plan.toml"), root=str(root)))
+    assert relocked(raykit, root, plan, *WORDS).code == 0
 
 
 # --- a run that goes on -----------------------------------------------------------------------------------------

@@ -465,6 +465,24 @@ def test_a_deciding_rule_predates_what_it_judges(key: str) -> None:
     assert broken(early) == [] and amendments(early.seen) == (key,) and deviations(early.seen) == ()
 
 
+def test_a_threshold_that_decided_nothing_is_moved_as_it_is_by_a_person() -> None:
+    """covers PLAN-73: what nobody reports has judged nothing, and another number is another rule"""
+    moved = {"qc.fail.raito": ("> 0.35", None), "qc.fail.ratio": (None, "> 0.35")}
+    late = Seen(update=400, changed=moved, unreported=frozenset({"raito"}))
+    assert set(deviations(late)) == set(moved)
+    assert broken(replace(digits(), seen=late)) == ["PLAN-73"]
+    assert broken(replace(digits(), seen=late, deviation="It was mistyped.")) == []
+    for unreported, changed in (
+        (set(), moved),
+        ({"raito"}, {**moved, "qc.fail.ratio": (None, "> 0.5")}),
+        ({"raito"}, {"qc.fail.raito": ("> 0.35", None)}),
+        ({"raito"}, {"qc.fail.raito": ("> 0.35", "> 0.5")}),
+        ({"raito"}, {**moved, "qc.fail.loss": (None, "> 0.35")}),
+    ):
+        seen = Seen(update=400, changed=changed, unreported=frozenset(unreported))
+        assert "PLAN-73" in broken(replace(digits(), seen=seen, deviation="It was mistyped.")), changed
+
+
 def test_other_changes_after_results_are_deviations() -> None:
     """covers PLAN-73: told apart by what had been seen, and owned by a person"""
     late = replace(digits(), seen=seen(0, run__params__lr=(0.001, 0.002), tags=((), ("a",))))
