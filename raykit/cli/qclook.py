@@ -146,6 +146,9 @@ def _way_on(read: QcRead, at: str) -> Iterator[str]:
     if read.pause is not None:
         yield f"  paused    {read.pause.words}"
         yield f"  -> {ends(read.pause)}{at}"
+        if read.pause.pause.scope == f"contract:{read.suite.digest}":
+            yield "  or, if the recipe's own QC code was wrong and is mended:"
+            yield f'  -> raykit qc relock PLAN --deviation "what you changed" --by NAME{at}'
         return
     command = way_on(read.backlog, read.experiment)
     if command is not None:

@@ -74,7 +74,18 @@ def test_status(raykit: Run) -> None:
     code, text = raykit("status")
     assert code == 0
     lines = {line.split()[0]: re.split(r"\s{2,}", line) for line in text.splitlines()[:7]}
-    assert lines["NAME"] == ["NAME", "STATE", "UPDATE", "RATE", "ETA", "RATIO", "DEV", "QC", "SPENT", "HEALTH"]
+    assert lines["NAME"] == [
+        "NAME",
+        "STATE",
+        "UPDATE",
+        "RATE",
+        "ETA",
+        "RATIO",
+        "DEV",
+        "QC",
+        "SPENT",
+        "HEALTH",
+    ]
     figures = ["0.5 s/u", "-", "0.308", "ratio 0.308 best", "-", "-"]
     assert lines["digits"] == ["digits", "completed", "40/40", *figures, "ok"]
     assert [lines[name][1] for name in ("paused", "failed", "stopped", "going")] == [
