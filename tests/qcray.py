@@ -8,6 +8,7 @@ Beside the root lies a file of rules: what an examination does at an update, how
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -23,15 +24,16 @@ from qchooks import Examine, Made
 
 from raykit.budget.admit import Request as Wanted
 from raykit.budget.book import Lease
-from raykit.errors import RaykitError
+from raykit.errors import ConflictError, RaykitError
 from raykit.fleet.qc_pool import QcGlance, QcPool
 from raykit.fleet.qc_settings import QcSettings
 from raykit.fleet.session import start_local
 from raykit.ids import Digest
 from raykit.read.qc import QcRead, read_qc
-from raykit.records import EndReason, Receipt, Request, Reserved, Roster, Suite
-from raykit.store import open_store
+from raykit.records import EndReason, ExperimentEntry, Receipt, Request, Reserved, Roster, Suite
+from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
+from raykit.store.log import Log
 from raykit.store.qc import Examinations
 from raykit.work.examined import Examined
 
@@ -218,6 +220,17 @@ def backlog(root: Path, *, updates: int = 40) -> Backlog:
     store = open_store(str(root))
     maker = make_trained(Tried(store, updates=updates) if updates > 40 else QcMaker(store, updates=updates))
     return Backlog(root, Made(store, maker.experiment, maker.run, maker.suite, maker.roster))
+
+
+def lock_anew(work: Backlog, *, fail: Mapping[str, str]) -> str:
+    """Lock the plan with other thresholds; the digest of its suite."""
+    maker = QcMaker(work.made.store)
+    maker.fail = fail
+    with contextlib.suppress(ConflictError):  # the record of the run stays as it is
+        maker.freeze()
+    log = Log(work.made.store, layout.experiment_log(work.made.experiment), ExperimentEntry, by="maker")
+    log.append(lambda entries: [maker.locked], at=time.time())
+    return maker.suite.digest
 
 
 def made_at(root: Path) -> Made:

@@ -180,10 +180,11 @@ class QcCrew:
         """Let an idle worker work."""
         self.workers[name].work(now)
 
-    def leave(self, why: str) -> None:
-        """Let nobody take anything further."""
+    def leave(self, why: str, *, but: str | None = None) -> None:
+        """Let nobody take anything further, but those that ask what the suite `but` asks."""
         for worker in self.workers.values():
-            worker.leave(why)
+            if worker.orders.suite != but:
+                worker.leave(why)
 
     def end(self, end: End, now: float) -> None:
         """End a worker; `reap` sees to what is left of it."""

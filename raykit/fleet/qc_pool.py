@@ -250,6 +250,7 @@ class QcPool:
         seen = self._seen(read, unit, now)
         if seen.stop is not None:
             self._crew.leave(seen.stop.why)
+        self._crew.leave("its plan was locked anew", but=read.suite.digest)
         for action in steer(self._policy, seen, now):
             self._act(action, read, unit, now)
 

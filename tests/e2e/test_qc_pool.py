@@ -20,7 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 import qcray
-from qcray import LAUNCH, Backlog, FakeDoor, backlog, behave
+from qcray import LAUNCH, Backlog, FakeDoor, backlog, behave, lock_anew
 from qcray import QcMaker as Maker
 
 from raykit.errors import BudgetError, StoreUnavailableError
@@ -241,6 +241,18 @@ def test_a_pause_lets_the_unit_in_hand_be_finished(work: Backlog) -> None:
     resume(store, scope, cleared="done", person="mira", at=time.time())
     work.wait("all of it", lambda: work.counts() == ALL)
     assert {reason for _, reason in work.door.settled.values()} <= {"completed"}
+
+
+def test_a_plan_that_is_locked_anew_is_asked_by_other_workers(work: Backlog) -> None:
+    pool = work.pool()
+    work.drain(pool)
+    suite = lock_anew(work, fail={"ratio": "> 0.99"})
+    assert suite != work.made.suite.digest
+    work.drain(pool)
+    assert work.read().suite.digest == suite
+    assert work.counts() == ALL
+    assert {claim.worker for claim in claims(work)} == {f"qc-{LAUNCH}-2"}
+    assert [lease for lease, _ in work.door.settled.items()] == [f"{LAUNCH}-qc-1"]
 
 
 def test_a_launch_that_ends_lets_the_unit_in_hand_be_finished_and_takes_no_other(work: Backlog) -> None:
