@@ -34,7 +34,7 @@ test: $(STAMP)   ## the suite, in two lanes at once: under ten minutes on two co
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-store test-plain
 
 test-ray: $(STAMP)
-	$(BIN)/python -m pytest -m "ray and not slow and not gpu"
+	$(BIN)/python -m pytest -m "ray and not slow and not gpu" tests/e2e tests/security
 
 test-store: test-ray
 	$(BIN)/python -m pytest -m "not ray and not slow and not gpu" tests/store tests/sim

@@ -102,6 +102,25 @@ def unheeded_failures(read: QcRead) -> tuple[Standing, ...]:
     return unheeded(read.backlog, read.acts.qc_seen_at)
 
 
+def heed(store: ObjectStore, read: QcRead, *, launch: str) -> str | None:
+    """Do what the plan says about failures without an answer; why the run has to end as failed, where it says so.
+
+    Raises:
+        CorruptError: the experiment's log is damaged.
+        UnknownOutcomeError: the reply was lost; heed it again.
+        StoreUnavailableError: the store did not answer.
+    """
+    unanswered = unheeded_failures(read)
+    if not unanswered:
+        return None
+    why = told(unanswered[0])
+    if read.on_failure == "stop":
+        return f"gate: {why}"
+    scope, person = f"experiment:{read.experiment}", f"launch {launch}"
+    pause(store, scope, cause="qc", reason=why, person=person, at=time.time())
+    return None
+
+
 def require_answered(store: ObjectStore, experiment: str, *, ended: bool) -> None:
     """Let only a run go on whose failed checkpoints somebody has answered, where its plan does not simply continue.
 
@@ -235,16 +254,6 @@ class QcBeside:
         for each in read.backlog.failed:
             if each.update not in self._told:
                 self._say(f"! {told(each)}")
-        self.suite, unanswered = read.suite.digest, unheeded_failures(read)
-        if unanswered and self._qc.on_failure == "pause":
-            pause(
-                self._site.store,
-                f"experiment:{self._site.name}",
-                cause="qc",
-                reason=told(unanswered[0]),
-                person=f"launch {self._launch}",
-                at=time.time(),
-            )
-        elif unanswered and self._qc.on_failure == "stop":
-            self.ends_run = f"gate: {told(unanswered[0])}"
+        self.suite = read.suite.digest
+        self.ends_run = heed(self._site.store, read, launch=self._launch) or self.ends_run
         self._told |= {each.update for each in read.backlog.failed}

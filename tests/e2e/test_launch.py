@@ -92,6 +92,7 @@ def test_a_day_in_the_life_of_a_run(tmp_path: Path, undisturbed) -> None:
     assert listing(store.root) == before
 
 
+@pytest.mark.slow  # tests/crash/test_signals.py wakes up a gang late, without Ray
 def test_a_launch_that_wakes_up_late_changes_nothing(tmp_path: Path, undisturbed) -> None:
     store = Store(tmp_path / "store")
     old = raykit("launch", str(undisturbed.plan), root=store.root, environment=SLOW)

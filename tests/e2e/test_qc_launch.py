@@ -98,6 +98,7 @@ def test_a_killed_qc_worker_changes_nothing_but_the_count_of_attempts(tmp_path: 
     assert "update 20 failed its QC" in err and "ratio" in found.at(0).receipt.unjudged
 
 
+@pytest.mark.slow
 def test_a_failed_check_pauses_the_run_until_somebody_has_answered(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     plan = with_qc(tmp_path / "job", fail=ALWAYS, on_failure="pause")
