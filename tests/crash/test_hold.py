@@ -179,6 +179,7 @@ def test_a_store_that_stays_away_loses_nothing_that_was_committed(
     run.check(claimed, same)
 
 
+@pytest.mark.slow  # a store that stays away is the same kind
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_door_that_stays_silent_ends_it_with_everything_committed(
     nursery: Nursery, tmp_path: Path, same: Same, world: int
