@@ -172,6 +172,33 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, page: Path, tmp_path
     assert found[1] == found[2]
 
 
+@pytest.mark.parametrize(("width", "whole"), [(1300, True), (360, False)])
+def test_eleven_checkpoints_are_seen_at_once_on_a_wide_screen(
+    browser: Browser, tmp_path: Path, width: int, whole: bool
+) -> None:
+    # covers QC-21
+    maker = make_trained(QcMaker(MemoryStore(), updates=100))
+    for update in range(0, 101, 10):
+        maker.examine(update)
+        maker.review(update, by="mira lindqvist", scripted=True)
+    file, frame = tmp_path / "page.html", tmp_path / "frame.html"
+    file.write_text(render(page_from(maker.store), TOLD), "utf-8")
+    frame.write_text(
+        f"<iframe id=f style='border:0;width:{width}px;height:900px' src='{file.as_uri()}'></iframe><pre id=o></pre>"
+        "<script>onload = () => {"
+        " const grid = document.getElementById('f').contentDocument.querySelector('.scroll');"
+        " const heads = grid.querySelectorAll('thead th').length;"
+        " document.getElementById('o').textContent = `${heads}: ${grid.scrollWidth} of ${grid.clientWidth}`;"
+        "}</script>",
+        "utf-8",
+    )
+    dom = browser.dom(frame, "--allow-file-access-from-files", "--virtual-time-budget=3000")
+    found = re.search(r"(\d+): (\d+) of (\d+)</pre>", dom)
+    assert found is not None, dom[-500:]
+    assert found[1] == "12"
+    assert (int(found[2]) <= int(found[3])) is whole, "it scrolls inside where it is wider than the screen"
+
+
 def test_it_follows_light_and_dark(browser: Browser, page: Path) -> None:
     light = browser.shot(page, 900, 600, "--blink-settings=preferredColorScheme=1")
     dark = browser.shot(page, 900, 600, "--blink-settings=preferredColorScheme=0")

@@ -22,7 +22,8 @@ import raykit
 from raykit.errors import StoreUnavailableError
 from raykit.qc.backlog import Backlog
 from raykit.read.page import Page, page_of
-from raykit.records import CandidateApproved, CandidatesEntry, QcFinding, Registered, Score
+from raykit.read.view import RunView
+from raykit.records import CandidateApproved, CandidatesEntry, QcFinding, Registered, Score, Switched
 from raykit.report.page import chart, evidence, render, summary, timeline
 from raykit.report.page.render import Told, needs
 from raykit.report.page.words import clean, evenly
@@ -277,16 +278,79 @@ def test_a_candidate_has_its_state_and_who_gave_it_one() -> None:
     )
     log.append(lambda _: [approved], at=maker.at)
     page = parsed(maker.store)
+    assert [each.text for each in page.all("p", "chosen")] == [
+        "digits-40, update 40, approved for generation by ci (scripted)"
+    ]
     assert "digits-40: approved (scripted)" in section(page, "checkpoints")
     assert "ci (scripted)" in section(page, "evidence") and "it is the best" in section(page, "evidence")
+
+
+def test_the_head_names_what_is_in_production_and_what_stands_against_it() -> None:
+    # covers CAND-15
+    maker = make_examined(MemoryStore())
+    assert parsed(maker.store).all("p", "chosen") == []
+    commit = maker.commit_at(40)
+    said: list[Any] = [
+        Registered(
+            candidate="best",
+            role="release-model",
+            origin="run",
+            manifest=commit.sha256,
+            key=commit.key,
+            experiment="digits",
+            update=40,
+            person="mira",
+        ),
+        CandidateApproved(candidate="best", manifest=commit.sha256, reason="it is the best", person="mira"),
+        Switched(to="best", reason="it is the first", person="mira"),
+    ]
+    Log(maker.store, layout.candidates_log(), CandidatesEntry, by="mira").append(lambda _: said, at=maker.at)
+    words = "in production: best, update 40, approved for production by mira"
+    assert [each.text for each in parsed(maker.store).all("p", "chosen")] == [words]
+    maker.review(40, verdict="failed", by="ada", note="blurred")
+    (found,) = parsed(maker.store).all("p", "chosen")
+    assert found.text == f"{words}; but no decision may rest on it: ada has reviewed it as failed: blurred"
 
 
 def test_what_failed_is_said_with_its_reason(mixed: QcMaker) -> None:
     # covers QC-09, QC-21, GOLD-28
     found = section(parsed(mixed.store), "qc")
-    assert "update 30: ratio: 0.41; > 0.35" in found
-    assert "update 40: latent: spread 0.3; at least 0.2 of it" in found
+    assert "update 30: ratio 0.41, wanted > 0.35" in found
+    assert "update 40: latent spread 0.3, wanted at least 0.2 of it" in found
     assert "update 60: parked, a person is needed: recipe, ValueError: bad" in found
+
+
+def test_a_finding_has_the_words_of_the_command_line() -> None:
+    # covers QC-09
+    maker = make_trained(QcMaker(MemoryStore()))
+    maker.examine(0)
+    limit = QcFinding(kind="threshold", what="ratio", found="0.5", rule="fails if > 0.41")
+    lost = QcFinding(
+        kind="stratum-lost",
+        what="scored",
+        stratum="2",
+        found="0 of 2 units scored: 2 failed, 0 missing",
+        rule="at least one scored unit of every stratum",
+    )
+    maker.examine(10, ratio=0.5, findings=[limit, lost])
+    found = section(parsed(maker.store), "qc")
+    assert "update 10: ratio 0.5, fails if > 0.41" in found and "wanted fails" not in found
+    assert "update 10: stratum 2: 0 of 2 units scored: 2 failed, 0 missing, wanted at least one" in found
+
+
+def test_what_a_person_has_reviewed_as_failed_is_no_pass_anywhere() -> None:
+    # covers QC-21, QC-25
+    maker = make_examined(MemoryStore())
+    assert "QC examined and reviewed" in parsed(maker.store).all("p", "states")[0].text
+    maker.review(40, verdict="failed", by="ada", note="the sevens are gone")
+    page = parsed(maker.store)
+    assert "\u2715 QC: 1 failed, 0 parked" in page.all("p", "states")[0].text
+    assert "examined and reviewed" not in page.all("p", "states")[0].text
+    assert cells(page, "verdict")[-1].classes == ["bad"]
+    assert (
+        "ada has reviewed it as failed: the sevens are gone" in cells(page, "verdict")[-1].attributes["title"]
+    )
+    assert section(page, "checkpoints").count("\u2715 failed") == 1
 
 
 def test_the_curve_has_no_skill_and_every_attempt(mixed: QcMaker) -> None:
@@ -394,6 +458,19 @@ def test_the_bar_of_money_is_all_of_the_ceiling(paid: PaidByNode) -> None:
     assert "spent $47.84" in bar.attributes["aria-label"]
     assert "$47.84" in section(html, "now") and "of below $900.00" in section(html, "now")
     assert "approval" in section(html, "evidence") and "mira" in section(html, "evidence")
+
+
+def test_what_is_not_billed_has_no_amounts(paid: PaidByNode) -> None:
+    page = page_from(paid.store, "lm1b")
+    assert page.view is not None and page.view.money is not None
+    free = replace(page, view=unbilled(page.view))
+    text = section(Parsed(render(free, TOLD)), "money")
+    assert "not billed" in text and "$" not in text
+
+
+def unbilled(view: RunView) -> RunView:
+    assert view.money is not None
+    return replace(view, money=replace(view.money, billed=False))
 
 
 # --- nothing in it acts -------------------------------------------------------------------------------------

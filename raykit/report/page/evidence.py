@@ -83,7 +83,9 @@ def _examined(standing: Standing | None, links: Links) -> Cell:
     if receipt is None:
         return Cell(text=f"\u25cb {standing.status}", css="pending", title=f"request {standing.request.id}")
     word = "two answers" if standing.said.disputed else receipt.verdict
-    css = "bad" if standing.red else "ok"
+    if standing.turned_down:
+        word = "failed"
+    css = "bad" if standing.red or standing.turned_down else "ok"
     found = links.digest(receipt.digest, layout.qc_receipt(receipt.experiment, receipt.request))
     return Cell(text=QC_WORDS.get(word, f"\u2715 {word}"), css=css, href=found.href, title=found.title)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raykit.qc.backlog import Standing, Status, told
+from raykit.qc.backlog import Standing, Status, reason, told
 from raykit.read.page import Page
 from raykit.records import QcFinding, Receipt, Suite
 from raykit.report.page.tables import Cell, Links
@@ -122,7 +122,7 @@ class _Maker:
     def _whole(self) -> Iterator[Row]:
         yield Row(label="verdict", css="whole", cells=tuple(map(self._verdict, self.shown)))
         yield Row(label="units scored", cells=tuple(map(self._units, self.shown)))
-        yield Row(label="reviewed", cells=tuple(map(self._review, self.shown)))
+        yield Row(label="reviewed", css="said", cells=tuple(map(self._review, self.shown)))
 
     def _verdict(self, standing: Standing) -> Cell:
         receipt = standing.receipt
@@ -130,6 +130,8 @@ class _Maker:
             return _waits(standing.status)
         if standing.said.disputed:
             return _cell("bad", "two answers", "two attempts at this question had different answers")
+        if standing.turned_down:
+            return _cell("bad", "", standing.why_not)
         css = "ok" if receipt.verdict == "passed" else "bad"
         return _cell(css, "", None if css == "ok" else told(standing))
 
@@ -282,5 +284,15 @@ def _about(receipt: Receipt, what: str) -> str | None:
 
 
 def _finding(finding: QcFinding) -> str:
-    of = f" of {name(finding.stratum)}" if finding.stratum else ""
-    return f"{name(finding.what)}{of}: {clean(finding.found, 300)}; {clean(finding.rule, 200)}"
+    """A finding in the words of the command line, each of its parts as long as anybody reads."""
+    short = finding.model_copy(
+        update={
+            "what": name(finding.what),
+            "stratum": finding.stratum and name(finding.stratum),
+            "found": clean(finding.found, 300),
+            "rule": clean(finding.rule, 200),
+        }
+    )
+    if finding.kind == "stratum-lost":
+        return f"stratum {short.stratum}: {short.found}, wanted {short.rule}"
+    return reason(short)

@@ -93,6 +93,7 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
         question=summary.question(page),
         health=summary.health(page),
         qc_state=summary.qc_state(page),
+        chosen=list(summary.chosen(page)),
         figures=list(summary.now(page)),
         purse=summary.purse(page),
         budget=summary.budget(page),

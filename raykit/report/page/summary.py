@@ -10,7 +10,7 @@ from raykit.read.dossier import Checkpoint
 from raykit.read.money import Money
 from raykit.read.page import Page
 from raykit.report.page.tables import Table, cell, right
-from raykit.report.page.words import NONE, amount, clean, duration, many, moment, number, percent
+from raykit.report.page.words import NONE, amount, clean, duration, many, moment, name, number, percent
 
 HEALTH_SIGNS = {"ok": "\u2713", "unknown": "?"}
 
@@ -72,6 +72,23 @@ def qc_state(page: Page) -> tuple[str, str, str] | None:
     if page.qc.backlog.complete:
         return "\u2713", "QC examined and reviewed", ""
     return "\u25cb", "QC not complete", ""
+
+
+def chosen(page: Page) -> Iterator[str]:
+    """Which of its checkpoints people have approved, the one in production first; and what stands against it now."""
+    production = page.registry.production
+    ours = [each for each in page.registry.candidates.values() if each.said.experiment == page.experiment]
+    found = [each for each in ours if each.approvals or each == production]
+    for each in sorted(found, key=lambda each: each != production):
+        where = "in production: " if each == production else ""
+        approvals = "; ".join(
+            f"approved for {event.use} by {name(event.person)}{' (scripted)' if event.scripted else ''}"
+            for _, event in each.approvals
+        )
+        standing = None if page.qc is None else page.qc.backlog.of(each.manifest)
+        against = None if standing is None else standing.why_not
+        doubt = "" if against is None else f"; but no decision may rest on it: {clean(against, 300)}"
+        yield f"{where}{name(each.name)}, update {each.said.update:,}, {approvals or each.state}{doubt}"
 
 
 # --- now ----------------------------------------------------------------------------------------------------
@@ -164,10 +181,13 @@ def _cost(money: Money | None) -> Figure:
 
 
 def purse(page: Page) -> Purse | None:
-    """Spent, reserved, kept back and free; None without a budget."""
+    """Spent, reserved, kept back and free; None without a budget, no parts where nothing is billed."""
     money = page.view.money if page.view is not None else None
     if money is None:
         return None
+    if not money.billed:
+        says = "not billed: its rate is 0, and what it uses costs nothing"
+        return Purse(parts=(), says=says, notes=(f"account {money.account}", says))
     kept = {
         purpose: sum(max(0, line.remaining) for line in money.lines if line.purpose == purpose)
         for purpose in ("confirmation", "recovery")
@@ -197,12 +217,9 @@ def purse(page: Page) -> Purse | None:
 def _purse_notes(money: Money) -> Iterator[str]:
     below = "below" if money.unit == "usd" else "at most"
     yield f"account {money.account}, ceiling {below} {amount(money.ceiling, money.unit)}"
-    if not money.billed:
-        yield "not billed"
-    else:
-        guess = ", a guess" if money.uncertain else ""
-        planned = f"planned {amount(money.expected, money.unit)}{guess}"
-        yield f"{amount(money.projected, money.unit)} expected at the end ({planned})"
+    guess = ", a guess" if money.uncertain else ""
+    planned = f"planned {amount(money.expected, money.unit)}{guess}"
+    yield f"{amount(money.projected, money.unit)} expected at the end ({planned})"
     if money.idle:
         yield f"{amount(money.idle, money.unit)} idle: machines held while nobody worked"
     if money.overrun:
@@ -216,9 +233,9 @@ def _purse_notes(money: Money) -> Iterator[str]:
 
 
 def budget(page: Page) -> Table | None:
-    """Each line of the budget: planned, spent, reserved, left."""
+    """Each line of the budget: planned, spent, reserved, left; None where nothing is billed."""
     money = page.view.money if page.view is not None else None
-    if money is None:
+    if money is None or not money.billed:
         return None
     rows = tuple(
         (
