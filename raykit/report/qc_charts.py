@@ -155,7 +155,7 @@ def _draw_limit(axes: Any, series: MetricSeries) -> None:
     limit = series.limit
     if limit is None or limit.value is None:
         return
-    label = f"fails: {limit.words}"
+    label = f"fails if {limit.words}"
     axes.axhline(limit.value, color=BAD, linewidth=1.6, linestyle=(0, (6, 3)), zorder=2, label=label)
     low, high = axes.get_ylim()
     edge = high if limit.fails_above else low

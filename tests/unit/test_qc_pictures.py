@@ -198,7 +198,7 @@ def test_the_threshold_is_a_line_whose_failing_side_is_shaded(
 ) -> None:
     suite = make_suite(fail={"ratio": rule})
     (axes,) = metric(ratios(1.0, 0.3), suite=suite).axes
-    line = line_named(axes, f"fails: {rule}")
+    line = line_named(axes, f"fails if {rule}")
     assert line.get_linestyle() == "--" and list(line.get_ydata()) == pytest.approx([limit] * 2)
     (shade,) = axes.patches
     box = shade.get_bbox()

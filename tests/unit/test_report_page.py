@@ -335,6 +335,7 @@ def test_a_finding_has_the_words_of_the_command_line() -> None:
     maker.examine(10, ratio=0.5, findings=[limit, lost])
     found = section(parsed(maker.store), "qc")
     assert "update 10: ratio 0.5, fails if > 0.41" in found and "wanted fails" not in found
+    assert "ratio, fails if > 0.35" in found and "latent, fails below 0.2 of its spread" in found
     assert "update 10: stratum 2: 0 of 2 units scored: 2 failed, 0 missing, wanted at least one" in found
 
 

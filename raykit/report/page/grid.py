@@ -164,7 +164,7 @@ class _Maker:
     # --- metrics --------------------------------------------------------------------------------------------
 
     def _metric(self, series: MetricSeries) -> tuple[str, tuple[Row, ...]]:
-        words = "" if series.limit is None else f" fails {series.limit.words}"
+        words = "" if series.limit is None else f", fails if {series.limit.words}"
         rows = [Row(label="all", css="whole", cells=tuple(self._scores(series, None)))]
         for stratum in _strata(series) if len(series.strata) > 1 else ():
             rows.append(Row(label=name(stratum), cells=tuple(self._scores(series, stratum))))
@@ -200,7 +200,7 @@ class _Maker:
 
     def _field(self, series: FieldSeries) -> tuple[str, tuple[Row, ...]]:
         rule = series.rule
-        words = "" if rule is None else f" fails below {rule.collapse:g} of its spread at update 0"
+        words = "" if rule is None else f", fails below {rule.collapse:g} of its spread at update 0"
         row = Row(label="spread", css="whole", cells=tuple(self._spreads(series)))
         return f"{name(series.field)}{words}", (row,)
 

@@ -126,7 +126,7 @@ def metric_chart(series: MetricSeries) -> c.Chart | None:
         rules.append(c.Rule(top=c.top(y, known[-1]), text=f"no skill: {known[-1]:.3g}", css="skill"))
     if limit is not None and limit.value is not None:
         edge = c.top(y, limit.value)
-        rules.append(c.Rule(top=edge, text=f"fails {limit.words}", css="limit"))
+        rules.append(c.Rule(top=edge, text=f"fails if {limit.words}", css="limit"))
         shade = (0.0, edge) if limit.fails_above else (edge, round(100 - edge, 3))
     marks = [*_failed(x, y, series.updates, series.pooled, series.failed, series.failed_else)]
     marks += _waiting(x, series.waiting)
