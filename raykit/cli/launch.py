@@ -498,6 +498,9 @@ def _qc(outcome: Outcome, site: Site) -> str:
     command = ends(held) if held is not None else way_on(outcome.qc.backlog, outcome.experiment)
     first = "" if command is None else f"\n  then     {command}{at_root(site.root)}"
     why = "" if held is None else f"\n           {output.clean(held.words)}"
+    if held is not None and held.pause.scope.startswith("contract:"):  # a suite, and its code is frozen
+        mended = f'raykit qc relock PLAN --deviation "what you changed" --by NAME{at_root(site.root)}'
+        first += f"\n  or       {mended}   once the recipe's own QC code is mended"
     return f"\n  qc       {counted(outcome.qc)}{why}{sheet}{first}"
 
 
