@@ -271,6 +271,8 @@ def reason(finding: QcFinding) -> str:
     """One finding in words: `ratio 0.412, fails if > 0.35`; `latent of 3 a spread of 0, wanted a spread above 0`."""
     of = f" of {finding.stratum}" if finding.stratum else ""
     rule = finding.rule if finding.rule.startswith("fails") else f"wanted {finding.rule}"
+    if finding.kind == "stratum-lost":
+        return f"stratum {finding.stratum}: {finding.found}, {rule}"
     return f"{finding.what}{of} {finding.found}, {rule}"
 
 
