@@ -203,13 +203,16 @@ class QcBeside:
     def turn(self) -> QcGlance:
         """One look at the pool; heeds what has failed since the one before. Never raises, and never waits for long."""
         glance = self._pool.turn()
+        self._see(glance)
+        return glance
+
+    def _see(self, glance: QcGlance) -> None:
         self._done = glance.counts.get("passed", 0) + glance.counts.get("failed", 0)
         if set(glance.failed) - self._told:
             try:
                 self._heed()
             except RaykitError as error:
                 self._say(f"what a failed check means could not be read ({error}); it is looked at again")
-        return glance
 
     def draw(self, *, last: bool = False) -> None:
         """Draw charts and contact sheet anew, if there are new receipts and the last drawing is a while ago."""
@@ -221,15 +224,12 @@ class QcBeside:
 
     def drain(self, stop: Callable[[], str | None], tell: Callable[[QcGlance], None]) -> QcGlance:
         """Once training is complete: go on until nothing is open, for as long as the plan waits."""
-        until = time.monotonic() + (self._qc.drain_s or DRAIN_S)
-        began = time.time()
-        while True:
-            glance = self.turn()
+
+        def seen(glance: QcGlance) -> None:
+            self._see(glance)
             tell(glance)
-            idle = glance.looked_at >= began and (not glance.open or (glance.waits and not glance.busy))
-            if idle or glance.ended is not None or time.monotonic() >= until or stop() is not None:
-                return glance
-            time.sleep(0.2)
+
+        return self._pool.drain(self._qc.drain_s or DRAIN_S, stop, seen)
 
     def close(self, *, grace_s: float) -> QcGlance:
         """End the workers; what is in hand may be finished for so long. Twice is fine."""

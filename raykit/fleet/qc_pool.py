@@ -149,14 +149,20 @@ class QcPool:
         self._tell()
         return self._glance
 
-    def drain(self, until_s: float, stop: Callable[[], str | None] = lambda: None) -> QcGlance:
+    def drain(
+        self,
+        until_s: float,
+        stop: Callable[[], str | None] = lambda: None,
+        tell: Callable[[QcGlance], None] = lambda glance: None,
+    ) -> QcGlance:
         """Go on until nothing is open that somebody could examine; at most `until_s`, or until `stop` says why not.
 
-        Comes back early, too, where nobody examines: `waits` of what it returns says why.
+        Comes back early, too, where nobody examines: `waits` of what it returns says why. `tell` hears of every turn.
         """
         began, end = time.time(), time.monotonic() + until_s
         while True:
             glance = self.turn()
+            tell(glance)
             fresh = glance.looked_at >= began
             if fresh and not glance.busy and (not glance.open or glance.waits is not None):
                 return glance
