@@ -16,11 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from raykit.errors import CancelledError, FleetPaused, InvalidInput, ReplanError
 from raykit.records import (
     Amended,
+    CanaryPassed,
     Cancelled,
     Concluded,
+    Contracted,
     ExperimentEntry,
     ExperimentEvent,
     FleetEntry,
+    Generated,
+    GivenUp,
     Locked,
     Measured,
     Noted,
@@ -94,9 +98,17 @@ class Acts:
     reviews: Mapping[str, Review] = field(default_factory=dict)
     """By digest of a QC receipt: the newest review."""
     retried: Mapping[str, int] = field(default_factory=dict)
-    """By QC request: failures through this attempt no longer count."""
+    """By QC request, or unit of a synthetic set: failures through this attempt no longer count."""
     pinned: Mapping[str, Pinned] = field(default_factory=dict)
     """By digest of a checkpoint's manifest: that a person keeps it for good."""
+    contracted: Mapping[str, tuple[Contracted, ...]] = field(default_factory=dict)
+    """By name of a synthetic set: every contract that was frozen for it. The newest counts."""
+    canaries: Mapping[str, CanaryPassed] = field(default_factory=dict)
+    """By contract: what its first units showed."""
+    given_up: Mapping[str, Mapping[int, GivenUp]] = field(default_factory=dict)
+    """By contract and unit: that a person lets its rows count as failed."""
+    generated: Mapping[str, Generated] = field(default_factory=dict)
+    """By contract: that its set is closed."""
 
 
 def fold_acts(entries: Iterable[ExperimentEntry | FleetEntry], onto: Acts | None = None) -> Acts:
@@ -146,6 +158,16 @@ def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
         case Pinned():
             others = {manifest: pin for manifest, pin in acts.pinned.items() if manifest != event.manifest}
             return replace(acts, pinned={**others, event.manifest: event} if event.keep else others)
+        case Contracted():
+            before = acts.contracted.get(event.name, ())
+            return replace(acts, contracted={**acts.contracted, event.name: (*before, event)})
+        case CanaryPassed():
+            return replace(acts, canaries={event.contract: event, **acts.canaries})  # the first one stays
+        case GivenUp():
+            units = {**acts.given_up.get(event.contract, {}), **dict.fromkeys(event.units, event)}
+            return replace(acts, given_up={**acts.given_up, event.contract: units})
+        case Generated():
+            return replace(acts, generated={event.contract: event, **acts.generated})
 
 
 _SCOPE: TypeAdapter[str] = TypeAdapter(Scope)

@@ -284,15 +284,45 @@ class Generate(Table):
     """One synthetic set."""
 
     teacher: Text = Field("selected", description='"selected", or a registered candidate')
-    inputs: Text | None = Field(None, description="the source of the inputs, where the recipe needs some")
+    inputs: Text | None = Field(None, description="a Parquet or JSON Lines file of inputs, each with an id")
     rows: Positive | None = Field(None, description="rows to produce, at least 1")
     samples: Positive = Field(1, description="rows per input, at least 1")
     unit_rows: Positive = Field(description="rows of one unit of work, at least 1")
+    batch_rows: Positive | None = Field(
+        None, description="rows that the recipe is asked for at once; those of a unit if not said"
+    )
+    seed: Count = Field(0, description="at least 0: another seed is another set")
     decode: Mapping[str, Any] = Field(default_factory=dict, description="a table for the recipe's generate")
+    options: Mapping[Name, Mapping[str, Any]] = Field(
+        default_factory=dict,
+        description="other tables like decode, measured beside it before anything is made",
+    )
+    quality: Text | None = Field(
+        None,
+        description='"min METRIC" or "max METRIC" of the recipe\'s quality: what options are compared on',
+    )
+    surface: Name = Field(
+        "development", description="the split that quality is measured on; one that selects"
+    )
+    why: Text | None = Field(
+        None, description="why decode is taken although an option is no worse and costs less"
+    )
     bounds: Mapping[str, Rate] = Field(
         description="the greatest share of each kind of bad row, 0 to 1", min_length=1
     )
+    exact: bool = Field(True, description="false where two attempts at a unit may differ in their bits")
+    canary_units: Positive = Field(2, description="units that are made and judged first, at least 1")
+    input_mb: Above0 = Field(
+        16.0, description="megabytes that one input may have; a larger one is a failed row"
+    )
     wall_h: Above0 | None = Field(None, description="hours")
+    deadline_s: Above0 | None = Field(
+        None, description="seconds that one unit may take; worked out from the canary if not said"
+    )
+    tries: Positive = Field(3, description="attempts at one unit before it is parked, at least 1")
+    memory_gb: Above0 | None = Field(
+        None, description="gigabytes that one worker may hold; worked out from the machine if not said"
+    )
 
 
 # --- [pools], [budget], [notify] ----------------------------------------------------------------------------

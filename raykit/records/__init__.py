@@ -6,7 +6,8 @@ beside what is compared, never inside it.
 
 `base` is what every record is; `entry` one file of a log. Then one module for each thing that is written down:
 `checkpoints`, `history`, `run`, `people` (experiments and the fleet), `judging` (what is learned), `qc` (what examining
-a checkpoint leaves), `candidates`, `adopted` (weights from elsewhere), `account` (money).
+a checkpoint leaves), `generation` (what making a synthetic set leaves), `candidates`, `adopted` (weights from
+elsewhere), `account` (money).
 """
 
 from __future__ import annotations
@@ -75,6 +76,23 @@ from raykit.records.checkpoints import (
 )
 from raykit.records.entry import (
     Entry,
+)
+from raykit.records.generation import (
+    CanaryPassed,
+    Column,
+    Contracted,
+    Generated,
+    GenerationContract,
+    GivenUp,
+    InputChunk,
+    InputsManifest,
+    Option,
+    Reuse,
+    Rows,
+    SetFinding,
+    SetManifest,
+    SetUnits,
+    UnitReceipt,
 )
 from raykit.records.history import (
     EvaluationRow,
@@ -176,6 +194,7 @@ __all__ = [
     "AttemptEnded",
     "AttemptStarted",
     "Beat",
+    "CanaryPassed",
     "Cancelled",
     "CandidateApproved",
     "CandidateEvent",
@@ -185,9 +204,11 @@ __all__ = [
     "Cause",
     "Claim",
     "Closed",
+    "Column",
     "Commit",
     "Concluded",
     "Conflict",
+    "Contracted",
     "Corrected",
     "Count",
     "Dependent",
@@ -213,7 +234,12 @@ __all__ = [
     "FleetEvent",
     "Freed",
     "GateResult",
+    "Generated",
+    "GenerationContract",
+    "GivenUp",
     "Held",
+    "InputChunk",
+    "InputsManifest",
     "Inventory",
     "Launched",
     "Lease",
@@ -226,6 +252,7 @@ __all__ = [
     "MonitorRow",
     "Noted",
     "Observed",
+    "Option",
     "Outcome",
     "Parted",
     "PassedOver",
@@ -252,10 +279,12 @@ __all__ = [
     "ResumeReceipt",
     "Resumed",
     "Retried",
+    "Reuse",
     "Reviewed",
     "Roster",
     "RosterUnit",
     "Row",
+    "Rows",
     "RowsCounted",
     "RunEntry",
     "RunEvent",
@@ -264,6 +293,9 @@ __all__ = [
     "Score",
     "Segment",
     "Series",
+    "SetFinding",
+    "SetManifest",
+    "SetUnits",
     "Settled",
     "Space",
     "StopRequested",
@@ -276,6 +308,7 @@ __all__ = [
     "Terms",
     "Took",
     "Unit",
+    "UnitReceipt",
     "Versioned",
     "Voided",
     "Words",

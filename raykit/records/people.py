@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints
 from raykit.ids import Digest, Name
 from raykit.records.base import Count, Record
 from raykit.records.entry import Entry
+from raykit.records.generation import CanaryPassed, Contracted, Generated, GivenUp
 from raykit.records.judging import Concluded, Measured, Noted, Observed, RowsCounted
 from raykit.records.qc import Pinned, Retried, Reviewed
 from raykit.records.shared import Cause, Exactness, Words
@@ -139,7 +140,11 @@ ExperimentEvent = Annotated[
     | RowsCounted
     | Reviewed
     | Retried
-    | Pinned,
+    | Pinned
+    | Contracted
+    | CanaryPassed
+    | GivenUp
+    | Generated,
     Field(discriminator="event"),
 ]
 

@@ -132,9 +132,10 @@ class Request(Versioned):
 
 
 class Claim(Versioned):
-    """Attempt `n` at a request. It saves work; it decides nothing."""
+    """Attempt `n` at a request, or at a unit of a synthetic set. It saves work; it decides nothing."""
 
     request: Digest
+    """The identity of the unit of work."""
     n: Positive
     worker: Name
     """One process, and no other one ever."""
@@ -146,10 +147,11 @@ class Claim(Versioned):
     """The lease that pays for it; None where nothing is billed."""
 
 
-FailureKind = Literal["infrastructure", "memory", "deadline", "lost", "recipe", "data", "corrupt"]
+FailureKind = Literal["infrastructure", "memory", "deadline", "lost", "recipe", "data", "corrupt", "bounds"]
 """Why an attempt came to no receipt. `infrastructure`: the store or the machine; `memory`: more than the worker may
 have; `deadline`: it took too long; `lost`: its process is gone; `recipe`: the recipe's code raised; `data`: its data
-are not what the roster was drawn from; `corrupt`: stored bytes do not match their digests."""
+are not what the roster was drawn from; `corrupt`: stored bytes do not match their digests; `bounds`: more of its rows are bad than the contract
+allows."""
 
 
 class Failure(Versioned):

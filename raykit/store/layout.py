@@ -131,6 +131,48 @@ def qc_picture(name: str, file: str) -> str:
     return f"{qc(name)}/pictures/{safe_name(file)}"
 
 
+def generation(name: str, set_name: str, contract: str) -> str:
+    """Where everything lies that making a synthetic set under one contract leaves behind."""
+    return f"{experiment(name)}/generation/{safe_name(set_name)}/{safe_name(contract)}"
+
+
+def generation_contract(name: str, set_name: str, contract: str) -> str:
+    return f"{generation(name, set_name, contract)}/contract.json"
+
+
+def generation_data(name: str, set_name: str, contract: str, unit: int, digest: str) -> str:
+    """The produced rows of a unit; `digest` is the sha256 of the file: equal attempts write one file."""
+    return f"{generation(name, set_name, contract)}/units/{unit:08d}/{safe_name(digest)}.parquet"
+
+
+def generation_attempt(name: str, set_name: str, contract: str, kind: str, unit: int, n: int) -> str:
+    """What is said of attempt `n` (from 1) at a unit; `kind` is `claims`, `failures` or `conflicts`."""
+    return f"{generation(name, set_name, contract)}/{safe_name(kind)}/{unit:08d}/{n}.json"
+
+
+def generation_receipt(name: str, set_name: str, contract: str, unit: int) -> str:
+    return f"{generation(name, set_name, contract)}/receipts/{unit:08d}.json"
+
+
+def generation_manifest(name: str, set_name: str, contract: str) -> str:
+    return f"{generation(name, set_name, contract)}/manifest.json"
+
+
+def generation_snapshot(name: str, set_name: str, contract: str) -> str:
+    """The rows of all units that were published when it was written. Derived."""
+    return f"{generation(name, set_name, contract)}/published.parquet"
+
+
+def generation_inputs(name: str, digest: str, file: str) -> str:
+    """The inputs of synthetic sets; `file` is `manifest.json`, or `<sha256>.parquet` of a chunk."""
+    return f"{experiment(name)}/inputs/{safe_name(digest)}/{safe_name(file)}"
+
+
+def generation_picture(name: str, set_name: str, file: str) -> str:
+    """A picture of rows of a synthetic set. Derived."""
+    return f"{experiment(name)}/generation/{safe_name(set_name)}/pictures/{safe_name(file)}"
+
+
 def report(name: str, file: str) -> str:
     """A page about an experiment. Derived."""
     return f"{experiment(name)}/report/{safe_name(file)}"
@@ -179,7 +221,9 @@ class Known(NamedTuple):
     parts: Mapping[str, str]
 
 
-DERIVED = frozenset({"snapshot", "worker-log", "curve", "qc-picture", "report"})
+DERIVED = frozenset(
+    {"snapshot", "worker-log", "curve", "qc-picture", "generation-snapshot", "generation-picture", "report"}
+)
 """Kinds that can be drawn again, and are read by no decision."""
 
 _NAME = "[a-z0-9][a-z0-9._-]{0,127}"
@@ -189,6 +233,9 @@ _GROUPS = {
     "A": f"accounts/(?P<account>{_NAME})",
     "n": r"(?P<n>\d{12})",
     "Q": f"experiments/(?P<experiment>{_NAME})/qc",
+    "S": f"experiments/(?P<experiment>{_NAME})/generation/(?P<set>{_NAME})",
+    "G": f"experiments/(?P<experiment>{_NAME})/generation/(?P<set>{_NAME})/(?P<contract>[0-9a-f]{{64}})",
+    "unit": r"(?P<unit>\d{8,})",
     "digest": "(?P<digest>[0-9a-f]{64})",
     "request": "(?P<request>[0-9a-f]{64})",
     "try": "(?P<try>[1-9][0-9]*)",
@@ -225,6 +272,16 @@ _KINDS = tuple(
         ("qc-receipt", r"{Q}/receipts/{request}\.json"),
         ("qc-artifact", r"{Q}/artifacts/{request}/{file}"),
         ("qc-picture", r"{Q}/pictures/{file}"),
+        ("generation-contract", r"{G}/contract\.json"),
+        ("generation-data", r"{G}/units/{unit}/{digest}\.parquet"),
+        ("generation-claim", r"{G}/claims/{unit}/{try}\.json"),
+        ("generation-failure", r"{G}/failures/{unit}/{try}\.json"),
+        ("generation-conflict", r"{G}/conflicts/{unit}/{try}\.json"),
+        ("generation-receipt", r"{G}/receipts/{unit}\.json"),
+        ("generation-manifest", r"{G}/manifest\.json"),
+        ("generation-snapshot", r"{G}/published\.parquet"),
+        ("generation-picture", r"{S}/pictures/{file}"),
+        ("inputs", r"{E}/inputs/{digest}/(manifest\.json|{parquet})"),
         ("report", r"{E}/report/{path}"),
         ("fleet-entry", r"fleet/log/{n}\.json"),
         ("snapshot", r"fleet/log-snapshot\.jsonl"),
