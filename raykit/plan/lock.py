@@ -10,6 +10,7 @@ from raykit.errors import PlanError
 from raykit.ids import Digest, Name, digest_of, sha256
 from raykit.plan.judged import Judged, LockedBase
 from raykit.plan.model import Plan
+from raykit.plan.tables import Generate
 from raykit.records import Count, Positive, Versioned
 
 GATES: tuple[str, ...] = ("first", "resume")
@@ -142,13 +143,19 @@ def consequential(plan: Plan, *, ceiling: int, base: LockedBase | None = None) -
     if plan.diagnosis is not None:
         found["diagnosis"] = plan.diagnosis.plain()
     if plan.generate:
-        found["generate"] = {
-            name: target.model_dump(mode="json", exclude={"unit_rows", "wall_h"}, exclude_none=True)
-            for name, target in sorted(plan.generate.items())
-        }
+        found["generate"] = {name: _of_a_set(target) for name, target in sorted(plan.generate.items())}
     if base is not None:
         found["base"] = base.manifest
     return found
+
+
+def _of_a_set(target: Generate) -> dict[str, Any]:
+    """What of a synthetic set an approval covers: not how its work is divided and carried through."""
+    carried = {"unit_rows", "batch_rows", "wall_h", "canary_units", "deadline_s", "tries", "memory_gb", "why"}
+    since = {"seed", "options", "quality", "exact", "input_mb"}  # unknown to older approvals
+    plain = target.model_dump(mode="json", exclude=carried, exclude_none=True)
+    usual = Generate(unit_rows=1, bounds={"failed": 0.0}).model_dump(mode="json")
+    return {key: value for key, value in plain.items() if key not in since or value != usual[key]}
 
 
 _SHOWN_AS = {
@@ -204,8 +211,7 @@ def not_yet(plan: Plan) -> list[str]:
 def recorded(plan: Plan) -> list[str]:
     """What the plan asks for that is written down and acts from a later version; it stops no launch."""
     asked = {
-        **{f"generate.{name}": target for name, target in sorted(plan.generate.items())},
-        **{f"pools.{name}": pool for name, pool in sorted(plan.pools.items()) if name not in ("train", "qc")},
+        **{f"pools.{name}": pool for name, pool in sorted(plan.pools.items()) if name == "search"},
         "notify": plan.notify,
         "run.keep_checkpoints": plan.run.keep_checkpoints,
     }

@@ -88,10 +88,7 @@ def broken(valid: Valid) -> Iterator[Finding]:
     if valid.qc:
         yield from _qc(valid, valid.qc)
     for name, target in valid.generate.items():
-        if target.rows is None and target.inputs is None:
-            yield Finding(
-                ("generate", name), "says neither how many rows nor from which inputs", "rows, or inputs"
-            )
+        yield from _generate(("generate", name), target)
     if valid.search:
         yield from _search(valid.search)
     yield from _money(valid)
@@ -249,6 +246,26 @@ def _qc(valid: Valid, qc: Qc) -> Iterator[Finding]:
             "is held against a base, and the plan has none",
             "a number, or a [base] that training starts from",
         )
+
+
+def _generate(at: Loc, target: Generate) -> Iterator[Finding]:
+    if target.rows is None and target.inputs is None:
+        yield Finding(at, "says neither how many rows nor from which inputs", "rows, or inputs")
+    if target.samples > 1 and target.inputs is None:
+        yield Finding(
+            (*at, "samples"), f"is {target.samples}, and there are no inputs", "rows for each input"
+        )
+    if target.batch_rows is not None and target.batch_rows > target.unit_rows:
+        yield Finding(
+            (*at, "batch_rows"),
+            f"is {target.batch_rows}, more than the {target.unit_rows} rows of a unit",
+            "at most unit_rows: a batch never spans two units",
+        )
+    if target.options and target.quality is None:
+        rule = Generate.model_fields["quality"].description
+        yield Finding((*at, "quality"), "missing, and there are options to compare", rule)
+    if "decode" in target.options:
+        yield Finding((*at, "options", "decode"), "is the name of the plan's own decoding", "another name")
 
 
 def _ends(name: str, bounds: FieldBounds) -> Iterator[Finding]:

@@ -297,12 +297,10 @@ class Generate(Table):
         default_factory=dict,
         description="other tables like decode, measured beside it before anything is made",
     )
-    quality: Text | None = Field(
+    quality: Annotated[str, AfterValidator(check_selection)] | None = Field(
         None,
-        description='"min METRIC" or "max METRIC" of the recipe\'s quality: what options are compared on',
-    )
-    surface: Name = Field(
-        "development", description="the split that quality is measured on; one that selects"
+        description='"min development.<metric>" or "max development.<metric>" of the recipe\'s quality(): what the '
+        "options are compared on",
     )
     why: Text | None = Field(
         None, description="why decode is taken although an option is no worse and costs less"

@@ -234,9 +234,9 @@ class Around:
 def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> tuple[Around, ...]:
     """The work around the run that is paid for, as far as its time is known or can be bounded.
 
-    QC has a line even where its pool is not billed: no worker starts without a lease on one. A QC pool stays as long as
-    the run may; a synthetic set takes what its plan caps it at. What was measured goes before both. A set that is
-    neither capped nor measured has no line: the review asks for one.
+    QC and synthetic sets have a line even where their pool is not billed: no worker starts without a lease on one. A QC
+    pool stays as long as the run may; a synthetic set takes what its plan caps it at. What was measured goes before
+    both. A billed set that is neither capped nor measured has no line: the review asks for one.
     """
     told = known.told
     found: list[Around] = []
@@ -246,7 +246,7 @@ def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> t
     ) -> None:
         rate, _ = rate_of(plan, book, pool)
         accelerators = accelerators_of(plan, pool)
-        if (rate or free) and accelerators and time_ms:
+        if accelerators and (free or (rate and time_ms)):
             found.append(
                 Around(
                     line=line,
@@ -267,12 +267,13 @@ def work_around(plan: Plan, known: Known, book: Book | None, train: Sizing) -> t
         held_ms = waves_of(plan) * worst_ms(train) if measured is None else measured.time_ms
         billed = "qc" in plan.pools
         add("qc", "qc", "overhead", held_ms, uncertain=billed and measured is None, free=not billed)
-    sets = [target for target in plan.generate.values() if target.wall_h is not None]
-    if plan.generate and "generate" in plan.pools:
-        measured = told.get("generate")
-        capped_ms = sum(int((target.wall_h or 0) * HOUR_MS) + train.setup_ms for target in sets)
-        held_ms = capped_ms if measured is None else measured.time_ms
-        add("generate", "generate", "target", held_ms, uncertain=measured is None)
+    if plan.generate:
+        measured, billed = told.get("generate"), "generate" in plan.pools
+        capped = [target.wall_h for target in plan.generate.values() if target.wall_h is not None]
+        held_ms = sum(int(wall_h * HOUR_MS) + train.setup_ms for wall_h in capped)
+        held_ms = held_ms if measured is None else measured.time_ms
+        unknown = billed and measured is None
+        add("generate", "generate", "target", held_ms, uncertain=unknown, free=not billed)
     if "compare" in told:
         add("compare", told["compare"].pool, "comparison", told["compare"].time_ms, uncertain=False)
     return tuple(found)

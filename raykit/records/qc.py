@@ -150,8 +150,8 @@ class Claim(Versioned):
 FailureKind = Literal["infrastructure", "memory", "deadline", "lost", "recipe", "data", "corrupt", "bounds"]
 """Why an attempt came to no receipt. `infrastructure`: the store or the machine; `memory`: more than the worker may
 have; `deadline`: it took too long; `lost`: its process is gone; `recipe`: the recipe's code raised; `data`: its data
-are not what the roster was drawn from; `corrupt`: stored bytes do not match their digests; `bounds`: more of its rows are bad than the contract
-allows."""
+are not what the roster was drawn from; `corrupt`: stored bytes do not match their digests; `bounds`: more of its rows
+are bad than the contract allows."""
 
 
 class Failure(Versioned):

@@ -16,7 +16,8 @@ DECIDING = re.compile(
 
 RUNNING = re.compile(
     r"(tags|notify|pools|budget|value|base\.(against_\w+|reason|invalid_without|speculative|\w+_share)|qc\.(owner|drain_s)"
-    r"|generate\.[^.]+\.(unit_rows|wall_h)|run\.(checkpoint_every|evaluate_every|curves|device|loader_workers|threads"
+    r"|generate\.[^.]+\.(unit_rows|batch_rows|wall_h|canary_units|deadline_s|tries|memory_gb|why)"
+    r"|run\.(checkpoint_every|evaluate_every|curves|device|loader_workers|threads"
     r"|resume|attempts|flush_s|hold_s|keep_checkpoints|loss_window_min|wall_h))(\.|$)"
 )
 """The settings that say how a run is carried through, what it may cost, and why: they may change at any time."""

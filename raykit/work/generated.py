@@ -26,8 +26,8 @@ class Make(Protocol):
         """Make all rows of a unit.
 
         Raises:
-            GateError: with a field `bounds...`, more of its rows are bad than the contract allows; with another one, the
-                recipe gives something of another shape.
+            GateError: more of its rows are bad than the contract allows (`bounds...`), or the recipe gives something of
+                another shape.
             CorruptError: stored bytes do not match their digests.
             StoreUnavailableError: the store did not answer.
             Exception: whatever the recipe's own code raises, where no row of the unit was made.

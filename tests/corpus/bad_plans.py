@@ -36,7 +36,7 @@ def without(line: str) -> bytes:
 
 def bad_plans() -> list[Bad]:
     """Every bad plan: one mistake each."""
-    return [*_files(), *_keys(), *_numbers(), *_splits(), *_decisions(), *_names(), *_secrets()]
+    return [*_files(), *_keys(), *_numbers(), *_splits(), *_decisions(), *_sets(), *_names(), *_secrets()]
 
 
 def _files() -> list[Bad]:
@@ -238,6 +238,47 @@ def _decisions() -> list[Bad]:
             stop('{metric = "development.other", patience = 1, min_delta = 0}'),
             "run.stop.mode",
             "min | max",
+        ),
+    ]
+
+
+def _sets() -> list[Bad]:
+    def adding(line: str) -> bytes:
+        return edit(("unit_rows = 100", f"unit_rows = 100\n{line}"))
+
+    cold = "options = { cold = { temperature = 0.5 } }"
+    at = "generate.digits"
+    return [
+        Bad("samples-of-nothing", adding("samples = 2"), f"{at}.samples", "there are no inputs"),
+        Bad("batch-beyond-unit", adding("batch_rows = 101"), f"{at}.batch_rows", "more than the 100 rows"),
+        Bad("options-without-quality", adding(cold), f"{at}.quality", "options to compare"),
+        Bad(
+            "quality-on-report-only",
+            adding(f'{cold}\nquality = "min report_only.distance"'),
+            f"{at}.quality",
+            "may not decide",
+        ),
+        Bad(
+            "quality-without-split",
+            adding(f'{cold}\nquality = "min distance"'),
+            f"{at}.quality",
+            "not a metric of a split",
+        ),
+        Bad(
+            "option-named-decode",
+            adding('options = { decode = { temperature = 0.5 } }\nquality = "min development.distance"'),
+            f"{at}.options.decode",
+            "own decoding",
+        ),
+        Bad("no-rows", edit(("rows      = 2000\n", "")), at, "neither how many rows"),
+        Bad(
+            "bound-above-1", edit(("duplicates = 0.01", "duplicates = 1.01")), f"{at}.bounds.duplicates", "1"
+        ),
+        Bad(
+            "no-bounds",
+            edit(("bounds    = { duplicates = 0.01, nonfinite = 0.0 }", "bounds = {}")),
+            f"{at}.bounds",
+            "",
         ),
     ]
 

@@ -191,7 +191,7 @@ def test_what_this_version_cannot_do_is_read_and_named_and_refused() -> None:
     refused = not_yet(asked)
     for field in ("[data]", "[search]", "[pools]", "run.shard"):
         assert any(text.startswith(field) for text in refused), field
-    assert recorded(asked) == ["generate.targets", "notify", "run.keep_checkpoints"]
+    assert recorded(asked) == ["notify", "run.keep_checkpoints"]
     with pytest.raises(PlanError, match="does not do"):
         require_supported(asked)
     assert lock_of(asked).not_yet == tuple(refused)
@@ -199,7 +199,12 @@ def test_what_this_version_cannot_do_is_read_and_named_and_refused() -> None:
 
 def test_what_acts_later_is_recorded_and_stops_nothing() -> None:
     assert not_yet(plan()) == []
-    assert lock_of(plan()).acts_later == ("generate.digits",)
+    assert lock_of(plan()).acts_later == ()
+    asked = load_plan(
+        data=edited(('stop             = "never"', 'stop = "never"\nkeep_checkpoints = { last = 3 }')),
+        where="plan.toml",
+    )
+    assert lock_of(asked).acts_later == ("run.keep_checkpoints",)
 
 
 # --- findings -----------------------------------------------------------------------------------------------
