@@ -141,13 +141,17 @@ def generation_contract(name: str, set_name: str, contract: str) -> str:
 
 
 def generation_data(name: str, set_name: str, contract: str, unit: int, digest: str) -> str:
-    """The produced rows of a unit; `digest` is the sha256 of the file: equal attempts write one file."""
-    return f"{generation(name, set_name, contract)}/units/{unit:08d}/{safe_name(digest)}.parquet"
+    """The produced rows of a unit; `digest` is the sha256 of the file: equal attempts write one file.
+
+    All units share one folder, here and below: a folder of its own would double what a unit costs to write, and make a
+    listing ten times as slow.
+    """
+    return f"{generation(name, set_name, contract)}/units/{unit:08d}-{safe_name(digest)}.parquet"
 
 
 def generation_attempt(name: str, set_name: str, contract: str, kind: str, unit: int, n: int) -> str:
     """What is said of attempt `n` (from 1) at a unit; `kind` is `claims`, `failures` or `conflicts`."""
-    return f"{generation(name, set_name, contract)}/{safe_name(kind)}/{unit:08d}/{n}.json"
+    return f"{generation(name, set_name, contract)}/{safe_name(kind)}/{unit:08d}-{n}.json"
 
 
 def generation_receipt(name: str, set_name: str, contract: str, unit: int) -> str:
@@ -273,10 +277,10 @@ _KINDS = tuple(
         ("qc-artifact", r"{Q}/artifacts/{request}/{file}"),
         ("qc-picture", r"{Q}/pictures/{file}"),
         ("generation-contract", r"{G}/contract\.json"),
-        ("generation-data", r"{G}/units/{unit}/{digest}\.parquet"),
-        ("generation-claim", r"{G}/claims/{unit}/{try}\.json"),
-        ("generation-failure", r"{G}/failures/{unit}/{try}\.json"),
-        ("generation-conflict", r"{G}/conflicts/{unit}/{try}\.json"),
+        ("generation-data", r"{G}/units/{unit}-{digest}\.parquet"),
+        ("generation-claim", r"{G}/claims/{unit}-{try}\.json"),
+        ("generation-failure", r"{G}/failures/{unit}-{try}\.json"),
+        ("generation-conflict", r"{G}/conflicts/{unit}-{try}\.json"),
         ("generation-receipt", r"{G}/receipts/{unit}\.json"),
         ("generation-manifest", r"{G}/manifest\.json"),
         ("generation-snapshot", r"{G}/published\.parquet"),
