@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
 from raykit.errors import ConflictError, CorruptError, NotFoundError
@@ -34,15 +33,21 @@ from raykit.records import (
     Versioned,
 )
 from raykit.store import layout
+from raykit.store.attempts import (
+    MAX_RECORD_BYTES,
+    Attempt,
+    damaged,
+    differing,
+    parsed,
+    read_attempt,
+    read_exactly,
+    read_frozen,
+    say_once,
+)
 from raykit.store.base import ObjectStore, Put
-from raykit.store.log import seal, unseal
 
 Published = Literal["written", "already", "conflict"]
 """What came of a receipt: it decided; its very bytes were there; other bytes were there first."""
-
-RESTORE = "restore the store from a copy, then run `raykit check --read-data`"
-
-MAX_RECORD_BYTES = 16 * 1024 * 1024
 
 _KINDS = ("requests", "claims", "failures", "took", "conflicts", "receipts")
 """In the order in which they are listed. An attempt's claim comes before whatever ends it: one that is seen unended was
@@ -53,7 +58,6 @@ _KEY = re.compile(
 )
 
 R = TypeVar("R", bound=Versioned)
-Attempt = TypeVar("Attempt", Claim, Failure, Took, Conflict)
 
 
 class Examinations:
@@ -122,7 +126,7 @@ class Examinations:
         key = layout.qc_request(self.experiment, id)
         request = self._read(key, Request)
         if request.id != id:
-            raise _corrupt(key, "is another question", "I3")
+            raise damaged(key, "is another question", "I3")
         return request
 
     # --- who is at it ---------------------------------------------------------------------------------------
@@ -147,11 +151,8 @@ class Examinations:
         claim = Claim(
             request=request, n=n, worker=worker, place=place, at=at, deadline_s=deadline_s, lease=lease
         )
-        try:
-            self._store.put_new(layout.qc_attempt(self.experiment, "claims", request, n), sealed(claim))
-        except ConflictError:
-            return None
-        return claim
+        key = layout.qc_attempt(self.experiment, "claims", request, n)
+        return claim if say_once(self._store, key, claim) else None
 
     def fail(self, failure: Failure) -> bool:
         """Say that an attempt came to nothing; False if somebody else has said something of it before.
@@ -161,11 +162,7 @@ class Examinations:
             StoreUnavailableError: the store did not take it.
         """
         key = layout.qc_attempt(self.experiment, "failures", failure.request, failure.n)
-        try:
-            self._store.put_new(key, sealed(failure))
-        except ConflictError:
-            return False
-        return True
+        return say_once(self._store, key, failure)
 
     # --- what was found -------------------------------------------------------------------------------------
 
@@ -182,14 +179,15 @@ class Examinations:
         """
         for artifact in receipt.artifacts:
             self._show(receipt, artifact, pictures.get(artifact.name, b""))
-        self._say_once(layout.qc_attempt(self.experiment, "took", took.request, took.n), took)
+        say_once(self._store, layout.qc_attempt(self.experiment, "took", took.request, took.n), took)
         key = layout.qc_receipt(self.experiment, receipt.request)
         try:
             stored = self._store.put_new(key, receipt.to_bytes())
         except ConflictError:
             first = self.receipt(receipt.request)
             assert first is not None
-            self._say_once(
+            say_once(
+                self._store,
                 layout.qc_attempt(self.experiment, "conflicts", took.request, took.n),
                 Conflict(
                     request=took.request,
@@ -216,7 +214,7 @@ class Examinations:
         except NotFoundError:
             return None
         if receipt.request != request:
-            raise _corrupt(key, "is of another question", "I3")
+            raise damaged(key, "is of another question", "I3")
         return receipt
 
     def artifact(self, receipt: Receipt, artifact: Artifact) -> bytes:
@@ -227,13 +225,7 @@ class Examinations:
             StoreUnavailableError: the store did not answer.
         """
         key = self.artifact_key(receipt, artifact)
-        try:
-            data = self._store.get(key, max_bytes=artifact.size_bytes)
-        except NotFoundError as error:
-            raise _corrupt(key, "is missing", "I1") from error
-        if sha256(data) != artifact.sha256:
-            raise _corrupt(key, "does not match its sha256", "I2")
-        return data
+        return read_exactly(self._store, key, artifact.sha256, max_bytes=artifact.size_bytes)
 
     def artifact_key(self, receipt: Receipt, artifact: Artifact) -> str:
         """Where a picture lies: its name in the store is its content."""
@@ -292,65 +284,15 @@ class Examinations:
     # --- plumbing -------------------------------------------------------------------------------------------
 
     def _frozen(self, key: str, digest: str, record: type[R]) -> R:
-        try:
-            data = self._store.get(key, max_bytes=MAX_RECORD_BYTES)
-        except NotFoundError as error:
-            raise _corrupt(key, "is missing", "I1") from error
-        if sha256(data) != digest:
-            raise _corrupt(key, "does not match its sha256", "I2")
-        return _parsed(record, data, key)
+        return read_frozen(self._store, key, digest, record)
 
     def _read(self, key: str, record: type[R]) -> R:
-        return _parsed(record, self._store.get(key, max_bytes=MAX_RECORD_BYTES), key)
+        return parsed(record, self._store.get(key, max_bytes=MAX_RECORD_BYTES), key)
 
     def _show(self, receipt: Receipt, artifact: Artifact, data: bytes) -> None:
         if (sha256(data), len(data)) != (artifact.sha256, artifact.size_bytes):
             raise CorruptError(f"{artifact.name} is not the picture that the receipt names", rule="I1")
         self._store.put_new(self.artifact_key(receipt, artifact), data)
-
-    def _say_once(self, key: str, record: Took | Conflict) -> None:
-        """Write what lies beside a decision; what was said of this attempt before stays."""
-        try:
-            self._store.put_new(key, sealed(record))
-        except ConflictError:
-            pass
-
-
-def sealed(record: Claim | Failure | Took | Conflict) -> bytes:
-    """The bytes of the file of what is said of an attempt."""
-    return seal(record.to_bytes())
-
-
-def read_attempt(data: bytes, record: type[Attempt], what: str, *, request: str, n: int) -> Attempt:
-    """What is said of attempt `n` at a request, from the bytes of its file.
-
-    Raises:
-        CorruptError: they have changed, or are of another attempt.
-    """
-    with _restorable():
-        read = record.from_bytes(unseal(data, what), what)
-    if (read.request, read.n) != (request, n):
-        raise _corrupt(what, "is of another attempt", "I3")
-    return read
-
-
-def _corrupt(key: str, found: str, invariant: str) -> CorruptError:
-    return CorruptError(f"{key} {found}", field=key, rule=invariant, remedy=RESTORE)
-
-
-def _parsed(record: type[R], data: bytes, key: str) -> R:
-    with _restorable():
-        return record.from_bytes(data, key)
-
-
-@contextmanager
-def _restorable() -> Iterator[None]:
-    """What is damaged here says what helps."""
-    try:
-        yield
-    except CorruptError as error:
-        error.remedy = error.remedy or RESTORE
-        raise
 
 
 def unbound(receipt: Receipt, request: Request, suite: Suite, reference: str | None) -> tuple[str, ...]:
@@ -381,12 +323,6 @@ def miscounted(receipt: Receipt) -> bool:
         getattr(receipt.units, name) != sum(getattr(tally, name) for tally in receipt.strata.values())
         for name in names
     )
-
-
-def differing(one: Receipt, other: Receipt) -> tuple[str, ...]:
-    """The fields in which two receipts differ."""
-    a, b = one.plain(), other.plain()
-    return tuple(sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name)))
 
 
 # --- with what people have said -------------------------------------------------------------------------------

@@ -28,11 +28,12 @@ from raykit.records import (
     Took,
 )
 from raykit.store import layout
+from raykit.store.attempts import sealed
 from raykit.store.base import Listed
 from raykit.store.check import Finding, Report, check
 from raykit.store.log import Log
 from raykit.store.place import this_place
-from raykit.store.qc import Examinations, sealed
+from raykit.store.qc import Examinations
 from raykit.testing import MemoryStore
 from raykit.testing.invariants import check_invariants
 

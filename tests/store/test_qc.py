@@ -20,9 +20,10 @@ from raykit.pauses import Acts
 from raykit.qc.backlog import Wanted
 from raykit.records import Artifact, Claim, Failure, Receipt, Request, Roster, Suite, Took
 from raykit.store import layout
+from raykit.store.attempts import differing, read_attempt, sealed
 from raykit.store.base import Data, ObjectStore, Stored
 from raykit.store.local import LocalStore
-from raykit.store.qc import Examinations, differing, miscounted, read_attempt, read_backlog, sealed, unbound
+from raykit.store.qc import Examinations, miscounted, read_backlog, unbound
 from raykit.testing import Fault, FaultStore, MemoryStore
 from raykit.testing.invariants import check_invariants
 

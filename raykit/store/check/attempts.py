@@ -9,8 +9,9 @@ from raykit.errors import CorruptError
 from raykit.ids import canonical
 from raykit.records import Claim, Conflict, Failure, Receipt, Took
 from raykit.store import layout
+from raykit.store.attempts import Attempt, differing, read_attempt
 from raykit.store.check.view import View
-from raykit.store.qc import Attempt, Examinations, differing, read_attempt
+from raykit.store.qc import Examinations
 
 
 class Attempts:
