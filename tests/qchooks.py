@@ -35,7 +35,8 @@ from raykit.store.local import LocalStore
 from raykit.store.plans import newest_stored_lock
 from raykit.store.qc import Examinations
 from raykit.work.examined import Examined
-from raykit.work.qc_worker import Rules, Turn, Worker
+from raykit.work.puller import Turn
+from raykit.work.qc_worker import Rules, Worker
 
 AT = 1_800_100_000.0
 """After everything that a made run says of itself."""
@@ -165,6 +166,11 @@ def work(at: Worker, *, turns: int = 100) -> list[Turn]:
     raise AssertionError(f"still at it after {turns} turns: {done[-1]}")
 
 
+def update_of(turn: Turn) -> int | None:
+    """The update that a turn was about."""
+    return None if turn.what is None else int(turn.what.removeprefix("update ").replace(",", ""))
+
+
 # --- a process of its own -------------------------------------------------------------------------------------
 
 
@@ -260,7 +266,7 @@ def main() -> None:
         if turn.kind == "waiting":
             threading.Event().wait(0.01)
         else:
-            print(turn.kind, turn.update, flush=True)
+            print(turn.kind, update_of(turn), flush=True)
         if turn.kind in ("paused", "conflict"):
             return
         turn = process.turn()

@@ -25,8 +25,9 @@ from qchooks import Examine, Made
 from raykit.budget.admit import Request as Wanted
 from raykit.budget.book import Lease
 from raykit.errors import ConflictError, RaykitError
-from raykit.fleet.qc_pool import QcGlance, QcPool
-from raykit.fleet.qc_settings import QcSettings
+from raykit.fleet.pool.pool import Glance
+from raykit.fleet.pool.settings import PoolSettings
+from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.session import start_local
 from raykit.ids import Digest
 from raykit.read.qc import QcRead, read_qc
@@ -161,7 +162,8 @@ class Backlog:
             self.made.experiment,
             self.made.run,
             launch,
-            settings=QcSettings(**{"bench": Bench, **settings}),
+            settings=PoolSettings(**settings),
+            bench=Bench,
             door=self.door,
             folder=Path(f"{self.root}.{launch}"),
             say=self.lines.append,
@@ -198,7 +200,7 @@ class Backlog:
             time.sleep(0.05)
         raise AssertionError(f"waited {deadline_s:.0f} s for {what}: {self.counts()}, {self.lines}")
 
-    def drain(self, pool: QcPool, deadline_s: float = DEADLINE_S) -> QcGlance:
+    def drain(self, pool: QcPool, deadline_s: float = DEADLINE_S) -> Glance:
         return pool.drain(deadline_s)
 
     def close(self) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from raykit.errors import GateError, RaykitError
 from raykit.fleet.budget_actor import Seat, Teller
-from raykit.fleet.qc_lease import Price
+from raykit.fleet.pool.lease import Price
+from raykit.fleet.pool.pool import Glance
+from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.qc_pictures import draw_qc
-from raykit.fleet.qc_pool import QcGlance, QcPool, QcSettings
+from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Spending
 from raykit.plan import Plan
@@ -70,9 +72,9 @@ def slots_of(plan: Plan) -> int:
     return max(1, min(wanted, spare_cpus(plan)))
 
 
-def settings_of(plan: Plan, qc: Qc, price: Price, *, slots: int, gpus: float = 0.0) -> QcSettings:
+def settings_of(plan: Plan, qc: Qc, price: Price, *, slots: int, gpus: float = 0.0) -> PoolSettings:
     """What the plan says of its workers."""
-    return QcSettings(
+    return PoolSettings(
         deadline_s=qc.deadline_s,
         memory_bytes=None if qc.memory_gb is None else int(qc.memory_gb * GIGABYTE),
         slots=slots,
@@ -145,7 +147,7 @@ def require_answered(store: ObjectStore, experiment: str, *, ended: bool) -> Non
         )
 
 
-def words(glance: QcGlance) -> str | None:
+def words(glance: Glance) -> str | None:
     """`5 of 11`, `5 of 11, 1 failed`; None before anything is known."""
     if not glance.counts:
         return None
@@ -200,13 +202,13 @@ class QcBeside:
         self.ends_run: str | None = None
         """Why the run has to end as failed, once a checkpoint has failed and the plan says so."""
 
-    def turn(self) -> QcGlance:
+    def turn(self) -> Glance:
         """One look at the pool; heeds what has failed since the one before. Never raises, and never waits for long."""
         glance = self._pool.turn()
         self._see(glance)
         return glance
 
-    def _see(self, glance: QcGlance) -> None:
+    def _see(self, glance: Glance) -> None:
         self._done = glance.counts.get("passed", 0) + glance.counts.get("failed", 0)
         if set(glance.failed) - self._told:
             try:
@@ -222,16 +224,16 @@ class QcBeside:
         self._drawn = (self._done, time.monotonic())
         self.pictures |= draw_qc(self._site.store, self._reader, say=self._say)
 
-    def drain(self, stop: Callable[[], str | None], tell: Callable[[QcGlance], None]) -> QcGlance:
+    def drain(self, stop: Callable[[], str | None], tell: Callable[[Glance], None]) -> Glance:
         """Once training is complete: go on until nothing is open, for as long as the plan waits."""
 
-        def seen(glance: QcGlance) -> None:
+        def seen(glance: Glance) -> None:
             self._see(glance)
             tell(glance)
 
         return self._pool.drain(self._qc.drain_s or DRAIN_S, stop, seen)
 
-    def close(self, *, grace_s: float) -> QcGlance:
+    def close(self, *, grace_s: float) -> Glance:
         """End the workers; what is in hand may be finished for so long. Twice is fine."""
         glance = self._pool.close(grace_s=grace_s)
         self._done = glance.counts.get("passed", 0) + glance.counts.get("failed", 0)

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from raykit.defects import signature
-from raykit.qc.backlog import Standing
-from raykit.qc.steer import Unit
+from raykit.fleet.pool.desk import Found, Lost
+from raykit.fleet.qc_metrics import QcMetrics
+from raykit.fleet.qc_task import Maker, QcTask
+from raykit.qc.backlog import Standing, takable, workable
 from raykit.read.qc import QcRead, QcReader, wanted_of
-from raykit.records import Claim, ExperimentEntry, Failure, FailureKind, Measured, Record, Request, Took
+from raykit.records import Claim, ExperimentEntry, Failure, Measured, Record, Request, Took
+from raykit.steer import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.people import People, pause
 from raykit.store.place import gone
+from raykit.work.qc_worker import Rules
 
 LATE_S: Final = 5.0
 """So long after its deadline an attempt of another pool is said to be lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """A worker that came to its end: what it had in hand has failed."""
-
-    kind: FailureKind
-    why: str
-    at: float
-    """When, on the wall."""
-
-
 class QcDesk:
-    """What one pool reads and writes. Used by one thread."""
+    """What one pool reads and writes. Used by one thread. A `Desk`."""
 
-    def __init__(self, store: ObjectStore, experiment: str, run: str, launch: str) -> None:
+    def __init__(
+        self, store: ObjectStore, experiment: str, run: str, launch: str, *, bench: Maker | None = None
+    ) -> None:
         self.read: QcRead | None = None
         """As of the newest look."""
+        self.found: Found | None = None
+        """What the pool has to know of it."""
         self._store = store
         self._experiment = experiment
+        self._bench = bench
+        self._metrics: QcMetrics | None = None
         self._by = f"QC pool of {launch}"
         self._mine = f"qc-{launch}-"
         self._reader = QcReader(store, experiment, run)
@@ -56,11 +55,34 @@ class QcDesk:
             StoreUnavailableError: the store did not answer.
         """
         self.read = self._reader.look(now=time.time())
+        self.found = None if self.read is None else self._found(self.read)
         self._entries = len(self._reader.log.entries)
         if self.read is not None:
             standings = self.read.backlog.standings
             self._asked |= {each.request.id for each in standings if each.said.asked}
             self._ask(each.request for each in standings)
+
+    def _found(self, read: QcRead) -> Found:
+        unit, cancelled = self.unit, read.acts.cancelled
+        stop = None if read.pause is None else read.pause.words
+        return Found(
+            contract=read.suite.digest,
+            looked_at=read.now,
+            takable=len(takable(read.backlog)),
+            open=workable(read.backlog),
+            most=1 if unit is None else None,  # one alone, until one check is measured
+            unit=unit,
+            stop=stop if cancelled is None else f"cancelled by {cancelled.person}: {cancelled.reason}",
+            counts=read.counts(),
+            oldest_s=read.oldest_s,
+            failed=tuple(each.update for each in read.backlog.failed),
+        )
+
+    def task(self, *, limit_s: float, lease: str) -> QcTask:
+        """What a new worker does: it examines under the suite of the newest look."""
+        assert self.read is not None
+        rules = Rules(tries=self.read.tries, deadline_s=limit_s, lease=lease)
+        return QcTask(contract=self.read.suite.digest, rules=rules, bench=self._bench)
 
     def follow(self) -> bool:
         """Ask for what was committed since the last look; whether there was anything.
@@ -144,6 +166,20 @@ class QcDesk:
         )
         return examinations.fail(failure)
 
+    def write(self) -> Iterator[str]:
+        """Pause for a defect, and keep what one check takes; a line for people after each.
+
+        Raises:
+            CorruptError: a log is damaged.
+            UnknownOutcomeError: a reply was lost; say it again.
+            StoreUnavailableError: the store did not answer.
+        """
+        met = self.pause_for_defect()
+        if met is not None:
+            yield f"QC pauses: two workers have met the same: {met}"
+        if self.record_unit() and (unit := self.unit) is not None:
+            yield f"QC: one check takes {unit.took_s:.1f} s and {unit.peak_bytes / 1e6:,.0f} MB"
+
     def pause_for_defect(self) -> str | None:
         """Pause everyone on this suite if two workers have met the same; what was met, if it was said now.
 
@@ -208,6 +244,17 @@ class QcDesk:
         written = people.log.append(decide, at=time.time()) is not None
         self._measured = True
         return written
+
+    # --- what the dashboard hears -------------------------------------------------------------------------------
+
+    def publish(self, workers: int, gained: Mapping[str, float], *, fresh: bool) -> None:
+        """Say how many workers there are, and if the store has just answered, how far the backlog is."""
+        if self._metrics is None:
+            self._metrics = QcMetrics(self._experiment)
+        self._metrics.workers(workers)
+        if self.read is not None and fresh:
+            self._metrics.backlog(self.read.counts(), self.read.oldest_s)
+            self._metrics.units(self.new_units())
 
     def new_units(self) -> list[float]:
         """How long each check of this pool's workers took that was not told before, in seconds."""

@@ -1,90 +1,22 @@
-"""The QC workers of one launch: started, watched, replaced and ended, beside training and never in its way.
+"""The QC workers of one launch, or of one `raykit qc run`: a pool whose units are required checkpoints.
 
-    pool = QcPool(root, "digits", "main", launch, settings=..., door=teller, folder=ray.folder, say=say)
-    glance = pool.turn()                  # every half second, from the launch loop
-    glance = pool.drain(until_s)          # at the end of the run
-    pool.close()                          # before Ray ends
-
-`turn` hands a round to the pool's own thread and comes back at once with what the newest round has seen. A round reads
-the store, asks for what is required and was not asked for, hears its workers, lets `steer` decide, and does that.
-Whatever goes wrong in it, the pool says so and stops: training does not notice.
+pool = QcPool(root, "digits", "main", launch, settings=..., door=teller, folder=ray.folder, say=say)
 """
 
 from __future__ import annotations
 
-import math
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
-from raykit.errors import RaykitError, StoreUnavailableError, UnknownOutcomeError
-from raykit.fleet.qc_crew import QcCrew, free_bytes
+from raykit.fleet.pool.lease import PoolDoor
+from raykit.fleet.pool.pool import Pool
+from raykit.fleet.pool.settings import Hiring, PoolSettings
 from raykit.fleet.qc_desk import QcDesk
-from raykit.fleet.qc_lease import Price, QcDoor
-from raykit.fleet.qc_metrics import QcMetrics
-from raykit.fleet.qc_settings import QcSettings
-from raykit.qc.steer import (
-    Action,
-    End,
-    GiveUp,
-    Policy,
-    Seen,
-    Start,
-    Stop,
-    Unit,
-    Work,
-    steer,
-    takable,
-    unit_deadline_s,
-    workable,
-)
-from raykit.read.qc import QcRead
-from raykit.store import open_store
-from raykit.work.qc_worker import Rules
-
-LOOK_SHARE: Final = 4
-"""Between two looks at the whole backlog: so many times what the last one took."""
-LONGEST_REST_S: Final = 10.0
-PAUSED_S: Final = 60.0
-"""What a worker may take to finish its unit once a pause is in force."""
-CLAIM_SLACK_S: Final = 15.0
-"""A claim holds so much longer than its pool lets a worker take: the pool says first what became of it."""
-GAP_S: Final = 10.0
-"""After so long without a round nobody is judged by when they were heard."""
-POLL_S: Final = 0.1
-END_S: Final = 10.0
-"""What the last words of a pool may take beyond the units in hand."""
+from raykit.fleet.qc_task import QC, Maker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QcGlance:
-    """How far the examinations are, as of the newest round."""
-
-    looked_at: float = 0.0
-    """When the backlog was read; 0.0 before that."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """As in `QcRead.counts`; empty before the first look."""
-    open: int = 0
-    """How many somebody could take now, or is at. What waits for a parked update 0 is not among them."""
-    oldest_s: float | None = None
-    workers: int = 0
-    busy: int = 0
-    waits: str | None = None
-    """Why nobody examines, though something is open: a pause, a refusal, or that this pool has stopped."""
-    away: str | None = None
-    """What the store answers instead; None while it answers."""
-    failed: tuple[int, ...] = ()
-    """Updates whose receipt failed, or had two answers."""
-    ended: str | None = None
-    """Why this pool has stopped for good."""
-
-
-class QcPool:
-    """The QC workers of one launch, or of one `raykit qc run`."""
+class QcPool(Pool):
+    """The QC workers of one launch. Its glance counts as `QcRead.counts` does, and names failed updates."""
 
     def __init__(
         self,
@@ -93,297 +25,22 @@ class QcPool:
         run: str,
         launch: str,
         *,
-        settings: QcSettings,
-        door: QcDoor,
+        settings: PoolSettings,
+        door: PoolDoor,
         folder: Path,
         say: Callable[[str], None],
+        bench: Maker | None = None,
     ) -> None:
-        """`folder` is private and on this machine: the pool makes one of its own in it, and removes it at its end."""
-        self._root = root
-        self._experiment = experiment
-        self._run = run
-        self._launch = launch
-        self._settings = settings
-        self._policy = Policy(slots=settings.slots, deadline_s=settings.deadline_s)
-        self._say = say
-        self._lines: deque[str] = deque()
-        self._glance = QcGlance()
-        self._crew = QcCrew(
-            root,
-            experiment,
-            run,
-            launch,
+        """`bench` makes that which examines; None where it is raykit's own. For the rest see `Hiring`."""
+        hiring = Hiring(
+            kind=QC,
+            root=root,
+            experiment=experiment,
+            run=run,
+            launch=launch,
             settings=settings,
             door=door,
             folder=folder,
-            say=self._lines.append,
+            say=say,
         )
-        self._wanted = threading.Event()
-        self._resting = threading.Event()
-        self._closing = False
-        self._ending: Stop | None = None
-        """Set by whoever closes the pool."""
-        self._thread: threading.Thread | None = None
-        # what follows belongs to the pool's own thread
-        self._desk: QcDesk | None = None
-        self._metrics: QcMetrics | None = None
-        self._look_at = 0.0
-        self._last = -math.inf
-        """When the last round was."""
-        self._stop: Stop | None = None
-        """Why everyone comes to an end, as the store has it: a pause."""
-        self._broken: RaykitError | None = None
-        self._away: str | None = None
-
-    # --- what the launch loop calls -------------------------------------------------------------------------
-
-    def turn(self) -> QcGlance:
-        """Let a round begin, unless one is under way; what the newest one has seen. Waits for nothing."""
-        if self._thread is None and not self._closing:
-            self._resting.set()
-            self._thread = threading.Thread(target=self._rounds, name="raykit-qc", daemon=True)
-            self._thread.start()
-        if self._resting.is_set():
-            self._resting.clear()
-            self._wanted.set()
-        self._tell()
-        return self._glance
-
-    def drain(
-        self,
-        until_s: float,
-        stop: Callable[[], str | None] = lambda: None,
-        tell: Callable[[QcGlance], None] = lambda glance: None,
-    ) -> QcGlance:
-        """Go on until nothing is open that somebody could examine; at most `until_s`, or until `stop` says why not.
-
-        Comes back early, too, where nobody examines: `waits` of what it returns says why. `tell` hears of every turn.
-        """
-        began, end = time.time(), time.monotonic() + until_s
-        while True:
-            glance = self.turn()
-            tell(glance)
-            fresh = glance.looked_at >= began
-            if fresh and not glance.busy and (not glance.open or glance.waits is not None):
-                return glance
-            if glance.ended is not None or time.monotonic() >= end or stop() is not None:
-                return glance
-            time.sleep(POLL_S)
-
-    def close(self, *, grace_s: float = 10.0) -> QcGlance:
-        """End every worker and settle what paid for them; what is in hand may be finished for so long.
-
-        To be called before Ray ends. Twice is fine.
-        """
-        if not self._closing and self._thread is not None:
-            self._ending = Stop(why="its launch ends", by=time.monotonic() + grace_s)
-            end = self._ending.by + END_S
-            while time.monotonic() < end and self._thread.is_alive() and not self._over:
-                self.turn()
-                time.sleep(POLL_S)
-        self._closing = True
-        self._wanted.set()
-        if self._thread is not None:
-            self._thread.join(END_S)
-        self._guarded(lambda: self._crew.end_all("its launch ends"))
-        self._tell()
-        return self._glance
-
-    @property
-    def refusal(self) -> RaykitError | None:
-        """What keeps workers from being started; None if nothing does."""
-        return self._crew.refusal
-
-    @property
-    def broken(self) -> RaykitError | None:
-        """What this pool has stopped for, if it has."""
-        return self._broken
-
-    @property
-    def _over(self) -> bool:
-        return self._crew.settled and not self._crew.lost
-
-    def _tell(self) -> None:
-        while self._lines:
-            self._say(self._lines.popleft())
-
-    # --- rounds ---------------------------------------------------------------------------------------------
-
-    def _rounds(self) -> None:
-        """The pool's own thread: a round whenever one is wanted."""
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            if self._closing:
-                return
-            if not self._guarded(self._round):
-                self._guarded(lambda: self._crew.end_all("the pool has stopped"))
-                self._glance = replace(self._glance, workers=0, busy=0)
-                return
-            self._resting.set()
-
-    def _guarded(self, act: Callable[[], None]) -> bool:
-        """Do something; whether it went well."""
-        try:
-            act()
-        except RaykitError as error:
-            self._give_up(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, QC ends and training goes on
-            self._give_up(RaykitError(f"{type(error).__name__}: {error}"))
-        else:
-            return True
-        return False
-
-    def _round(self) -> None:
-        self._observe()
-        now = time.monotonic()
-        self._crew.hear(now)
-        self._crew.reap(now)
-        if (broken := self._crew.broken) is not None:
-            self._give_up(broken)
-        # after a gap what was heard is old: an answer first, then a judgement
-        if now - self._last < GAP_S:
-            self._steer(now)
-        self._last = now
-        self._publish()
-        self._glance = self._glimpse()
-
-    def _steer(self, now: float) -> None:
-        desk = self._desk
-        if desk is None or desk.read is None:
-            return
-        read, unit = desk.read, desk.unit
-        seen = self._seen(read, unit, now)
-        if seen.stop is not None:
-            self._crew.leave(seen.stop.why)
-        self._crew.leave("its plan was locked anew", but=read.suite.digest)
-        for action in steer(self._policy, seen, now):
-            self._act(action, read, unit, now)
-
-    def _observe(self) -> None:
-        """Read the store, and write what has to be said there; one that does not answer is tried again."""
-        try:
-            if self._desk is None:
-                store = open_store(self._root)
-                self._desk = QcDesk(store, self._experiment, self._run, self._launch)
-            if self._desk.follow() or self._crew.lost or time.monotonic() >= self._look_at:
-                self._look(self._desk)
-            self._write(self._desk)
-        except (StoreUnavailableError, UnknownOutcomeError) as error:
-            if self._away is None:
-                self._lines.append(f"QC: the store does not answer ({error}); trying again")
-            self._away = str(error)
-        else:
-            self._away = None
-
-    def _look(self, desk: QcDesk) -> None:
-        began, began_at = time.monotonic(), time.time()
-        desk.look()
-        took_s = time.monotonic() - began
-        self._look_at = time.monotonic() + min(LONGEST_REST_S, LOOK_SHARE * took_s)
-        for line in desk.bury(self._crew.lost, self._crew.names):
-            self._look_at = 0.0
-            self._lines.append(f"QC of {line}")
-        self._crew.account_for(began_at, desk.claimants())
-        self._heed(desk)
-
-    def _heed(self, desk: QcDesk) -> None:
-        """People's pauses, as of this look."""
-        read = desk.read
-        why = None if read is None or read.pause is None else read.pause.words
-        if read is not None and read.acts.cancelled is not None:
-            why = f"cancelled by {read.acts.cancelled.person}: {read.acts.cancelled.reason}"
-        if why is None:
-            self._stop = None
-        elif self._stop is None or self._stop.why != why:
-            self._lines.append(f"QC is {why}")
-            self._stop = Stop(why=why, by=time.monotonic() + PAUSED_S)
-
-    def _write(self, desk: QcDesk) -> None:
-        met = desk.pause_for_defect()
-        if met is not None:
-            self._look_at = 0.0
-            self._lines.append(f"QC pauses: two workers have met the same: {met}")
-        if desk.record_unit() and (unit := desk.unit) is not None:
-            self._lines.append(f"QC: one check takes {unit.took_s:.1f} s and {unit.peak_bytes / 1e6:,.0f} MB")
-
-    def _seen(self, read: QcRead, unit: Unit | None, now: float) -> Seen:
-        stop = self._ending or self._stop
-        if self._broken is not None:
-            stop = Stop(why=str(self._broken), by=now)
-        return Seen(
-            workers=self._crew.view(now),
-            takable=len(takable(read.backlog)),
-            unit=unit,
-            free_bytes=None if self._settings.gpus else free_bytes(),
-            stop=stop,
-            refused=not self._crew.may_start(now),
-            failed_starts=self._crew.failed_starts,
-        )
-
-    def _act(self, action: Action, read: QcRead, unit: Unit | None, now: float) -> None:
-        match action:
-            case Start():
-                limit_s = unit_deadline_s(self._policy, unit) + CLAIM_SLACK_S
-                self._crew.start(
-                    read.suite.digest,
-                    lambda lease: Rules(tries=read.tries, deadline_s=limit_s, lease=lease),
-                    now,
-                )
-            case Work(name=name):
-                self._crew.work(name, now)
-            case End():
-                if not action.expected:
-                    self._lines.append(f"QC worker {action.name} is ended: {action.why}")
-                self._crew.end(action, now)
-                self._look_at = 0.0
-            case GiveUp():
-                self._give_up(RaykitError(action.why, remedy="raykit logs"))
-
-    def _give_up(self, error: RaykitError) -> None:
-        if self._broken is None:
-            self._broken = error
-            self._lines.append(f"QC stops here: {error}")
-        self._glance = replace(self._glance, waits=str(self._broken), ended=str(self._broken))
-
-    # --- what is told ---------------------------------------------------------------------------------------
-
-    def _publish(self) -> None:
-        if self._metrics is None:
-            self._metrics = QcMetrics(self._experiment)
-        self._metrics.workers(len(self._crew.workers))
-        desk = self._desk
-        if desk is not None and desk.read is not None and self._away is None:
-            self._metrics.backlog(desk.read.counts(), desk.read.oldest_s)
-            self._metrics.units(desk.new_units())
-
-    def _glimpse(self) -> QcGlance:
-        read = None if self._desk is None else self._desk.read
-        workers = list(self._crew.workers.values())
-        glance = QcGlance(
-            workers=len(workers),
-            busy=sum(worker.busy for worker in workers),
-            waits=self._waits(),
-            away=self._away,
-            ended=None if self._broken is None else str(self._broken),
-        )
-        if read is None:
-            return glance
-        return replace(
-            glance,
-            looked_at=read.now,
-            counts=read.counts(),
-            open=workable(read.backlog),
-            oldest_s=read.oldest_s,
-            failed=tuple(each.update for each in read.backlog.failed),
-        )
-
-    def _waits(self) -> str | None:
-        stop = self._ending or self._stop
-        refused = self._crew.refusal
-        if self._broken is not None or stop is not None:
-            return str(self._broken) if stop is None else stop.why
-        return None if refused is None else str(refused)
-
-
-__all__ = ["Price", "QcDoor", "QcGlance", "QcPool", "QcSettings"]
+        super().__init__(hiring, lambda store: QcDesk(store, experiment, run, launch, bench=bench))

@@ -12,26 +12,23 @@ from typing import Final
 import ray
 from ray._private import worker as ray_worker
 
-from raykit.budget.admit import settle_at_most
-from raykit.budget.book import Book
 from raykit.errors import GateError, StoreUnavailableError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
-from raykit.fleet.door import HOLD_S, elapsed_ms
+from raykit.fleet.door import HOLD_S
+from raykit.fleet.pool.pool import Glance
+from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.qc_beside import price_of, settings_of
-from raykit.fleet.qc_lease import LINE
-from raykit.fleet.qc_pool import QcGlance, QcPool
-from raykit.fleet.qc_settings import RESOURCE, QcSettings
+from raykit.fleet.qc_pool import QcPool
+from raykit.fleet.qc_task import QC
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site, stored_site
 from raykit.fleet.spending import Spending, open_spending
 from raykit.pauses import require_examining
-from raykit.qc.steer import workable
+from raykit.qc.backlog import workable
 from raykit.read.qc import QcRead, read_qc
 from raykit.read.sizing import accelerators_of
-from raykit.records import Record
 from raykit.store.people import read_acts
-from raykit.store.place import gone
 
 POLL_S: Final = 0.25
 TELLER_S: Final = 10.0
@@ -39,7 +36,7 @@ TELLER_S: Final = 10.0
 SPARE_CPUS: Final = 1
 
 Say = Callable[[str], None]
-Tell = Callable[[QcGlance], None]
+Tell = Callable[[Glance], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ def run_backlog(
         if not workable(read.backlog):
             return _outcome(read)
         require_examining(read.acts, experiment, read.suite.digest)
-        spending = _open_spending(site, read)
+        spending = _open_spending(site)
         return _Run(site, run, spending, workers=workers, say=say, tell=tell).work()
 
 
@@ -117,7 +114,7 @@ class _Run:
         for ended in end_leftovers():
             self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
         self._say("starting a private Ray on this machine")
-        local = start_local(cpus=self._slots + SPARE_CPUS, resources={RESOURCE: float(self._slots)})
+        local = start_local(cpus=self._slots + SPARE_CPUS, resources={QC.role: float(self._slots)})
         ray_worker._worker_logs_enabled = False  # they would be on this process's stdout
         self._say(f"dashboard {local.dashboard_url}")
         return local
@@ -143,7 +140,7 @@ class _Run:
             pool.close()
             del served
 
-    def _settings(self) -> QcSettings:
+    def _settings(self) -> PoolSettings:
         plan = self._site.plan
         assert plan.qc is not None
         gpus = 1.0 if ray.cluster_resources().get("GPU", 0) >= self._slots else 0.0
@@ -168,7 +165,7 @@ class _Run:
         return None
 
 
-def _away(glance: QcGlance, since: float | None) -> float | None:
+def _away(glance: Glance, since: float | None) -> float | None:
     """Since when the store has not answered; None while it does."""
     if glance.away is None:
         return None
@@ -206,31 +203,6 @@ def _outcome(read: QcRead, stopped: str | None = None) -> Outcome:
 # --- money ------------------------------------------------------------------------------------------------------
 
 
-def _open_spending(site: Site, read: QcRead) -> Spending:
+def _open_spending(site: Site) -> Spending:
     assert site.locked is not None
-    acts = read_acts(site.store, site.name)
-    spending = open_spending(site, site.locked, site.run_log("qc run"), acts)
-    now = time.time()
-    spending.ledger.decide(lambda book: ends_of_dead_workers(book, read, now), at=now)
-    return spending
-
-
-def ends_of_dead_workers(book: Book, read: QcRead, now: float) -> list[Record]:
-    """The ends of QC leases whose workers are known to be gone, by the claims that name them."""
-    dead = {
-        claim.lease
-        for standing in (*read.backlog.standings, *read.backlog.others)
-        for claim in standing.said.claims
-        if claim.lease is not None and gone(claim.place)
-    }
-    ends: list[Record] = []
-    for lease in book.open_leases(read.experiment):
-        name = lease.reserved.lease
-        if lease.reserved.line == LINE and name in dead:
-            how = "its process is gone; charged until that was seen"
-            event = settle_at_most(book, name, time_ms=elapsed_ms(lease, now), reason="killed", how=how)
-            ends += [] if event is None else [event]
-    return ends
-
-
-__all__ = ["Outcome", "ends_of_dead_workers", "run_backlog"]
+    return open_spending(site, site.locked, site.run_log("qc run"), read_acts(site.store, site.name))

@@ -6,7 +6,9 @@ Refusals come before anything starts and write nothing: a launch is tried on a d
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from raykit.budget import acts as money
 from raykit.budget.admit import settle_at_most
@@ -16,10 +18,11 @@ from raykit.budget.lines import TRAIN, expected_cost
 from raykit.budget.worst import Sizing, at_rate
 from raykit.errors import BudgetError, ReplanError
 from raykit.fleet.door import Attempts, begin, elapsed_ms, launch_of
-from raykit.fleet.site import Site
+from raykit.fleet.site import RUN, Site
 from raykit.ids import digest_of
 from raykit.pauses import Acts
 from raykit.plan import Lock, contract, decision_digest, projection
+from raykit.read.qc import read_qc
 from raykit.read.sizing import (
     base_experiment,
     ceiling_key,
@@ -54,6 +57,16 @@ class Spending:
     @property
     def sizing(self) -> Sizing:
         return self.attempts.sizing
+
+
+class Paid(Protocol):
+    """A claim, as far as it says what pays for it."""
+
+    @property
+    def lease(self) -> str | None: ...
+
+    @property
+    def place(self) -> Place: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +264,9 @@ def _approval(site: Site, book: Book, approved: Approving) -> Record | None:
 
 def _at_a_start(book: Book, site: Site, lock: Lock, log: RunLog, now: float) -> list[Record]:
     """What a launch writes before it asks for anything."""
-    return [*_ends_of_dead(book, site, log, now), *_planned(site, lock, book), *_frees(book, site, now)]
+    dead = _ends_of_dead(book, site, log, now)
+    workers = _ends_of_qc_workers(book, site, [each.lease for each in dead], now)
+    return [*dead, *workers, *_planned(site, lock, book), *_frees(book, site, now)]
 
 
 def _named(site: Site) -> str | None:
@@ -307,6 +322,30 @@ def _ends_of_dead(book: Book, site: Site, log: RunLog, now: float) -> list[Settl
     return [event for event in settled if event is not None]
 
 
+def ends_of_dead_workers(
+    book: Book, experiment: str, line: str, claims: Iterable[Paid], now: float
+) -> list[Settled]:
+    """The ends of a line's leases whose workers are known to be gone, by the claims that name them."""
+    dead = {claim.lease for claim in claims if claim.lease is not None and gone(claim.place)}
+    settled = [
+        _settled_by(book, lease, now, "its process is gone; charged until that was seen")
+        for lease in book.open_leases(experiment)
+        if lease.reserved.line == line and lease.reserved.lease in dead
+    ]
+    return [event for event in settled if event is not None]
+
+
+def _ends_of_qc_workers(book: Book, site: Site, ended: Collection[str], now: float) -> list[Settled]:
+    """The ends of those that a killed `raykit qc run` had: no launch knows them. `ended` are told already."""
+    leases = {each.reserved.lease for each in book.open_leases(site.name) if each.reserved.line == "qc"}
+    read = read_qc(site.store, site.name, RUN, now=now) if leases - set(ended) else None
+    if read is None:
+        return []
+    asked = (*read.backlog.standings, *read.backlog.others)
+    claims = (claim for each in asked for claim in each.said.claims if claim.lease not in ended)
+    return ends_of_dead_workers(book, site.name, "qc", claims, now)
+
+
 def _settled_by(book: Book, lease: Lease, ended_at: float, how: str) -> Settled | None:
     time_ms = elapsed_ms(lease, ended_at)
     return settle_at_most(book, lease.reserved.lease, time_ms=time_ms, reason="killed", how=how)
@@ -337,9 +376,11 @@ def _still_there(place: Place | None) -> bool:
 
 __all__ = [
     "Approving",
+    "Paid",
     "Spending",
     "approve",
     "attempts_of",
+    "ends_of_dead_workers",
     "failed_gates",
     "identity_of",
     "open_spending",

@@ -24,9 +24,9 @@ from raykit.fleet.claim import Claimed, claim, completed_at
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pictures import Pictures
+from raykit.fleet.pool.pool import Glance
 from raykit.fleet.purse import Purse
 from raykit.fleet.qc_beside import QC_GATE, QcBeside, slots_of, words
-from raykit.fleet.qc_pool import QcGlance
 from raykit.fleet.session import LocalRay, end_leftovers, start_local
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import RUN, Site
@@ -139,7 +139,7 @@ class _Launch:
         self._door: Door | None = None
         self._pictures = Pictures(site, say)
         self._qc: QcBeside | None = None
-        self._glance: QcGlance | None = None
+        self._glance: Glance | None = None
 
     def run(self) -> Outcome:
         with self._signals.handled() as handle:
@@ -306,7 +306,7 @@ class _Launch:
             self._heed_people()
             return self._signals.come or self._paused
 
-        def tell(glance: QcGlance) -> None:
+        def tell(glance: Glance) -> None:
             self._glance = glance
             self._tell_glimpse(self._log.state)
 

@@ -255,6 +255,20 @@ def backlog(suite: str, standings: Sequence[Standing], others: Sequence[Standing
     )
 
 
+def takable(found: Backlog) -> tuple[Standing, ...]:
+    """What a worker could take now, oldest first. Update 0 goes before all others: they are held against it."""
+    free = [each for each in found.standings if each.status in ("missing", "pending", "retrying")]
+    first = found.at(0)
+    if first is not None and first.open:
+        return (first,) if first in free else ()
+    return tuple(free)
+
+
+def workable(found: Backlog) -> int:
+    """How many somebody could take now, or is at: as long as there are some, there is something to wait for."""
+    return len(takable(found)) + found.counts.get("claimed", 0)
+
+
 def unheeded(found: Backlog, seen_at: float | None) -> tuple[Standing, ...]:
     """Failed checkpoints without an answer: nobody has reviewed them, or has gone on in spite of them since."""
     return tuple(

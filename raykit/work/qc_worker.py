@@ -14,32 +14,28 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from raykit import defects
-from raykit.errors import GateError, StoreUnavailableError, Unknown, UnknownOutcomeError
+from raykit.errors import GateError, Unknown
 from raykit.pauses import Acts, pause_of
 from raykit.qc.backlog import Said, Standing, Wanted, all_of, required, stand
 from raykit.read.qc import commits_of
 from raykit.records import Claim, Failure, FailureKind, Receipt, Request, Suite, Took
+from raykit.store.attempts import differing
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.people import People, pause
 from raykit.store.place import gone, this_place
-from raykit.store.qc import Examinations, differing, miscounted, unbound
+from raykit.store.qc import Examinations, miscounted, unbound
 from raykit.work.examined import Examine
 from raykit.work.failing import Cause, cause_of, words
+from raykit.work.puller import Hand, Turn, surely
 
 LOOK_AGAIN_S = 10.0
 """The backlog is listed again after so long, or once all of it that was open has been gone through."""
-
-WAITS_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Between two tries at a write that the store did not take or did not answer."""
-
-INSISTS_S = 60.0
-"""After so long there is no other try: a store may take its own time for each of them."""
 
 T = TypeVar("T")
 
@@ -55,40 +51,8 @@ class Rules:
     """What pays for it; None where nothing is billed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
-    """The attempt that a worker is at."""
-
-    request: str
-    update: int
-    n: int
-    since: float
-
-
-TurnKind = Literal["published", "already", "conflict", "failed", "nothing", "waiting", "paused"]
-"""What came of a turn. `already`: another attempt had published the same bytes; `conflict`: other bytes, which pauses
-everyone on the suite; `nothing`: no open request that nobody is at; `waiting`: there are some, and another process has
-to come first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What came of one turn."""
-
-    kind: TurnKind
-    update: int | None = None
-    took_ms: int = 0
-    detail: str | None = None
-    failure: Failure | None = None
-
-    @property
-    def spent(self) -> bool:
-        """Whether another process has to try what this one failed at: the worker takes nothing before that."""
-        return self.failure is not None and self.failure.kind in defects.CERTAIN
-
-
 class Worker:
-    """Examines the checkpoints of one run under one suite. `hand` may be read from another thread."""
+    """Examines the checkpoints of one run under one suite: a `Puller` whose units are requests."""
 
     def __init__(
         self,
@@ -106,6 +70,7 @@ class Worker:
     ) -> None:
         """`worker` names this process and no other one ever; `acts` reads what people have said."""
         self.hand: Hand | None = None
+        self.tally: Mapping[str, float] = {}
         self._store = store
         self._experiment = experiment
         self._run = run
@@ -342,14 +307,15 @@ class Worker:
 
     def _work(self, taken: _Taken) -> Turn:
         claim, start_s = taken.claim, time.monotonic()
-        self.hand = Hand(request=claim.request, update=taken.request.update, n=claim.n, since=claim.at)
+        what = _words_for(taken.request)
+        self.hand = Hand(unit=claim.request, what=what, n=claim.n, since=claim.at)
         try:
             turn = self._examined(taken, start_s)
         except Exception as error:  # noqa: BLE001  whatever the recipe raises is what came of the attempt
             turn = self._failed(taken, cause_of(error))
         finally:
             self.hand = None
-        return replace(turn, update=taken.request.update, took_ms=_since_ms(start_s))
+        return replace(turn, what=what, took_ms=_since_ms(start_s))
 
     def _examined(self, taken: _Taken, start_s: float) -> Turn:
         request, claim = taken.request, taken.claim
@@ -397,7 +363,13 @@ class Worker:
             follows = (
                 self._follows(self._after(taken.standing, failure)) if first else "others said so before"
             )
-        return Turn(kind="failed", detail=f"{cause.message}; {follows}", failure=failure)
+        # what is no fault of the store may be one of this process, whatever the kind
+        return Turn(
+            kind="failed",
+            detail=f"{cause.message}; {follows}",
+            failed=cause.kind,
+            spent=cause.kind != "infrastructure",
+        )
 
     def _follows(self, standing: Standing) -> str:
         """What is done about a failure, in words; a defect of everyone stops everyone."""
@@ -437,19 +409,10 @@ class Worker:
             )
         except Unknown:
             pass  # what it is paused for is written: whoever looks next pauses it
-        return Turn(kind=kind, update=request.update, detail=reason)
+        return Turn(kind=kind, what=_words_for(request), detail=reason, spent=kind == "conflict")
 
     def _surely(self, act: Callable[[], T]) -> T:
-        """Repeat a write that the store did not take or did not answer, with the same bytes."""
-        until_s = time.monotonic() + INSISTS_S
-        for wait_s in WAITS_S:
-            try:
-                return act()
-            except (UnknownOutcomeError, StoreUnavailableError):
-                if time.monotonic() > until_s:
-                    raise
-                self._sleep(wait_s)
-        return act()
+        return surely(act, self._sleep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,6 +427,10 @@ class _Taken:
 def _unended(kind: FailureKind, message: str) -> Cause:
     """Why an attempt is over that did not say so itself."""
     return Cause(kind=kind, signature=defects.signature(kind, kind), message=message)
+
+
+def _words_for(request: Request) -> str:
+    return f"update {request.update:,}"
 
 
 def _since_ms(start_s: float) -> int:

@@ -24,7 +24,8 @@ from qcray import LAUNCH, Backlog, FakeDoor, backlog, behave, lock_anew
 from qcray import QcMaker as Maker
 
 from raykit.errors import BudgetError, StoreUnavailableError
-from raykit.fleet import qc_pool
+from raykit.fleet.pool import pool as pools
+from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.session import LocalRay, start_local
 from raykit.read.qc import read_qc
@@ -112,7 +113,7 @@ def test_a_commit_is_asked_about_within_two_seconds(local: LocalRay, tmp_path: P
         maker.experiment,
         maker.run,
         LAUNCH,
-        settings=qc_pool.QcSettings(),
+        settings=PoolSettings(),
         door=FakeDoor(),
         folder=tmp_path,
         say=lambda line: None,
@@ -268,7 +269,7 @@ def test_a_launch_that_ends_lets_the_unit_in_hand_be_finished_and_takes_no_other
 def test_a_refused_lease_starts_nobody_and_is_said_once(
     work: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raykit.fleet.qc_crew.REFUSED_S", 0.2)
+    monkeypatch.setattr("raykit.fleet.pool.crew.REFUSED_S", 0.2)
     work.door.refuses = BudgetError("the line has 0.00 left")
     pool = work.pool()
     glance = work.drain(pool, 3.0)
@@ -285,10 +286,10 @@ def test_a_refused_lease_starts_nobody_and_is_said_once(
 def test_a_lease_is_renewed_and_without_a_renewal_nobody_goes_on(
     work: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raykit.fleet.qc_lease.LEASE_S", 8.0)
-    monkeypatch.setattr("raykit.fleet.qc_lease.RENEW_S", 7.5)
-    monkeypatch.setattr("raykit.fleet.qc_lease.BACKSTOP_S", 5.0)
-    monkeypatch.setattr("raykit.fleet.qc_crew.REFUSED_S", 0.2)
+    monkeypatch.setattr("raykit.fleet.pool.lease.LEASE_S", 8.0)
+    monkeypatch.setattr("raykit.fleet.pool.lease.RENEW_S", 7.5)
+    monkeypatch.setattr("raykit.fleet.pool.lease.BACKSTOP_S", 5.0)
+    monkeypatch.setattr("raykit.fleet.pool.crew.REFUSED_S", 0.2)
     behave(work.root, at={10: "30"}, times=1)
     pool = work.pool()
     work.wait("update 10 in hand", in_hand(work, 10))
@@ -297,7 +298,7 @@ def test_a_lease_is_renewed_and_without_a_renewal_nobody_goes_on(
     work.wait("the end of its lease", lambda: work.attempts(10) == [(1, "infrastructure")])
     assert work.door.settled[f"{LAUNCH}-qc-1"][0] < 11_000
     work.door.refuses = None
-    monkeypatch.setattr("raykit.fleet.qc_lease.LEASE_S", 600.0)
+    monkeypatch.setattr("raykit.fleet.pool.lease.LEASE_S", 600.0)
     work.wait("all of it", lambda: work.counts() == ALL, pool)
 
 
@@ -307,7 +308,7 @@ def test_a_lease_is_renewed_and_without_a_renewal_nobody_goes_on(
 def test_a_store_that_does_not_answer_is_said_once_and_no_turn_waits(
     work: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true, away = qc_pool.open_store, threading.Event()
+    true, away = pools.open_store, threading.Event()
     away.set()
 
     class Slow:
@@ -322,7 +323,7 @@ def test_a_store_that_does_not_answer_is_said_once_and_no_turn_waits(
 
             return slowly if callable(verb) else verb
 
-    monkeypatch.setattr(qc_pool, "open_store", lambda root: Slow())
+    monkeypatch.setattr(pools, "open_store", lambda root: Slow())
     pool, took_s, end = work.pool(), [], time.monotonic() + 3.0
     while time.monotonic() < end:
         began = time.monotonic()
@@ -345,7 +346,7 @@ def test_whatever_goes_wrong_in_a_pool_ends_only_the_pool(
     behave(work.root, at={0: "30"})
     pool = work.pool()
     claim = work.wait("update 0 in hand", in_hand(work, 0))
-    monkeypatch.setattr(qc_pool, "takable", lambda found: 1 // 0)
+    monkeypatch.setattr(pools, "steer", lambda policy, seen, now: 1 // 0)
     glance = work.wait("its end", lambda: (glance := pool.turn()).ended and glance)
     assert "ZeroDivisionError" in glance.ended
     pool.close(grace_s=0.0)

@@ -16,6 +16,7 @@ from raykit.qc.backlog import (
     Backlog,
     Said,
     Standing,
+    Status,
     Wanted,
     alive,
     backlog,
@@ -24,7 +25,9 @@ from raykit.qc.backlog import (
     require_usable,
     required,
     stand,
+    takable,
     way_on,
+    workable,
 )
 from raykit.records import (
     Claim,
@@ -353,3 +356,41 @@ def test_a_backlog_is_counted_and_told_in_words() -> None:
         "2 not reviewed (update 10, 10)",
     )
     assert way_on(found, "digits") == "raykit qc retry digits --reason ... --by NAME"
+
+
+# --- what can be taken --------------------------------------------------------------------------------------
+
+
+def statuses(**found_as: Status) -> list[Standing]:
+    """By update, `u0="done"`."""
+    found = []
+    for name, status in found_as.items():
+        update = int(name[1:])
+        checkpoint = sha256(name.encode())
+        found.append(
+            Standing(
+                wanted=Wanted(update=update, checkpoint=checkpoint, key="k", since=0.0),
+                request=Request(
+                    experiment="digits", run="main", update=update, checkpoint=checkpoint, suite=sha256(b"s")
+                ),
+                said=Said(),
+                status=status,
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "updates"),
+    [
+        (statuses(u0="missing", u10="pending", u20="pending"), [0]),
+        (statuses(u0="claimed", u10="pending", u20="pending"), []),
+        (statuses(u0="parked", u10="pending", u20="pending"), []),
+        (statuses(u0="done", u10="pending", u20="claimed", u30="retrying", u40="parked"), [10, 30]),
+        (statuses(u10="pending", u20="done"), [10]),
+    ],
+)
+def test_update_0_goes_before_all_others(found: list[Standing], updates: list[int]) -> None:
+    claimed = sum(each.status == "claimed" for each in found)
+    assert [each.update for each in takable(backlog("s", found))] == updates
+    assert workable(backlog("s", found)) == len(updates) + claimed

@@ -15,10 +15,11 @@ from qcray import FakeDoor
 
 from raykit.budget.admit import Request, admit
 from raykit.errors import BudgetError, DeadlineError
-from raykit.fleet import qc_crew
-from raykit.fleet.qc_desk import Lost, QcDesk
-from raykit.fleet.qc_lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
-from raykit.fleet.qc_run import ends_of_dead_workers
+from raykit.fleet.pool import crew
+from raykit.fleet.pool.desk import Lost
+from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
+from raykit.fleet.qc_desk import QcDesk
+from raykit.fleet.spending import ends_of_dead_workers
 from raykit.read.qc import read_qc
 from raykit.records import Claim, Line, Measured, Place, Settled, Terms
 from raykit.store.accounts import join_account
@@ -38,7 +39,7 @@ def gone_place() -> Place:
 
 
 def lease(door: FakeDoor) -> WorkerLease:
-    made = WorkerLease(door, "f00d-qc-1", experiment="digits", suite="s" * 64, price=Price())
+    made = WorkerLease(door, "f00d-qc-1", experiment="digits", role="qc", contract="s" * 64, price=Price())
     made.reserve(100.0)
     return made
 
@@ -100,7 +101,8 @@ def test_leases_of_dead_workers_are_settled_by_the_claims_that_name_them(tmp_pat
         )
     read = read_qc(store, "digits", now=20.0)
     assert read is not None
-    (end,) = ends_of_dead_workers(ledger.book, read, 40.0)
+    claims = [claim for each in read.backlog.standings for claim in each.said.claims]
+    (end,) = ends_of_dead_workers(ledger.book, "digits", "qc", claims, 40.0)
     assert isinstance(end, Settled)
     assert (end.lease, end.reason, end.time_ms) == ("dead-qc-1", "killed", 30_000)
 
@@ -195,13 +197,13 @@ def test_one_check_is_measured_once_for_each_suite(maker: QcMaker) -> None:
 def test_the_memory_of_a_container_bounds_what_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qc_crew, "CGROUP", tmp_path)
-    machine = qc_crew.free_bytes()
+    monkeypatch.setattr(crew, "CGROUP", tmp_path)
+    machine = crew.free_bytes()
     assert machine > 0
     (tmp_path / "memory.current").write_text("1000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert qc_crew.free_bytes() > 1000
+    assert crew.free_bytes() > 1000
     (tmp_path / "memory.max").write_text("4000\n")
-    assert qc_crew.free_bytes() == 3000
+    assert crew.free_bytes() == 3000
     (tmp_path / "memory.current").write_text("5000\n")
-    assert qc_crew.free_bytes() == 0
+    assert crew.free_bytes() == 0

@@ -30,8 +30,9 @@ from raykit.store.people import People
 from raykit.store.qc import Examinations
 from raykit.testing.invariants import check_invariants
 from raykit.train.inputs import Task
+from raykit.work.puller import Turn
 from raykit.work.qc_unit import Bench
-from raykit.work.qc_worker import Rules, Turn, Worker
+from raykit.work.qc_worker import Rules, Worker
 
 QC = """
 [qc]
@@ -189,7 +190,7 @@ def test_a_recipe_that_could_not_be_examined_is_examined_with_its_repair(
     assert (locked.seen_update, locked.deviation) == (12, "panels divided by zero (ada)")
 
     after = work(root, tmp_path, "qc-3")
-    assert [(turn.kind, turn.update) for turn in after] == [("published", n) for n in (0, 10, 12)]
+    assert [(turn.kind, turn.what) for turn in after] == [("published", f"update {n}") for n in (0, 10, 12)]
     assert {receipt.suite for receipt in receipts(root).values()} == {now.suite.digest}
     assert {receipt.verdict for receipt in receipts(root).values()} == {"passed"}
     check_invariants(LocalStore(root))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,14 +16,13 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 from raykit.errors import Broken, NotFoundError, RaykitError, Unknown
-from raykit.fleet.qc_actor import ActorState, CameBack, Orders, hire, place_in
-from raykit.fleet.qc_lease import WorkerLease
-from raykit.fleet.qc_settings import RESOURCE, QcSettings
+from raykit.fleet.pool.actor import ActorState, CameBack, Orders, hire, place_in
+from raykit.fleet.pool.lease import WorkerLease
 from raykit.fleet.session.local import NAMESPACE
-from raykit.qc.steer import Hired
 from raykit.records import Place
+from raykit.steer import Hired
 from raykit.store.place import gone
-from raykit.work.qc_worker import Hand
+from raykit.work.puller import Hand
 
 ASK_AGAIN_S: Final = 5.0
 """A question that was not answered for so long is asked again: it may have been lost."""
@@ -33,18 +33,19 @@ REST_S: Final = 5.0
 
 
 class HiredWorker:
-    """A QC worker, from its start to its end. Times are those of the pool's own clock."""
+    """A worker, from its start to its end. Times are those of the pool's own clock."""
 
-    def __init__(
-        self, orders: Orders, *, actor: str, settings: QcSettings, lease: WorkerLease, now: float
-    ) -> None:
+    def __init__(self, orders: Orders, options: Mapping[str, Any], *, lease: WorkerLease, now: float) -> None:
+        """`options` are what Ray is asked for: see `options_of`."""
         self.orders = orders
         self.lease = lease
         self.state: ActorState | None = None
         self.broken: RaykitError | None = None
         """What it has met that no worker could work with."""
         self.turns = 0
-        """What its turns have come to so far."""
+        """How many of its turns have come to something so far."""
+        self.tally: Mapping[str, float] = {}
+        """What they have come to."""
         self._at = now
         self._heard = now
         self._asked = now
@@ -56,7 +57,7 @@ class HiredWorker:
         self._gone: str | None = None
         self._spent: str | None = None
         self._leaving: str | None = None
-        self._actor: Any = hire(orders, options_of(actor, settings))
+        self._actor: Any = hire(orders, options)
         self._call: Any = self._actor.set_up.remote()
         """What it has been told to do: to set itself up, or to work."""
         self._called = now
@@ -89,7 +90,7 @@ class HiredWorker:
             name=self.name,
             ready=self._ready,
             working=self._call is not None or self._adrift or now < self._rests_until,
-            held=None if self._hand is None else self._hand.update,
+            held=None if self._hand is None else self._hand.what,
             at=self._at,
             heard=self._heard,
             gone=self._gone,
@@ -155,6 +156,7 @@ class HiredWorker:
         if (state.hand, state.turns, ready) != (self._hand, self.turns, self._ready):
             self._at = now
         self.state, self.turns, self._hand, self._ready = state, state.turns, state.hand, ready
+        self.tally = state.tally
         if state.came is not None:
             self._came_back(state.came, now)
         if self._call is not None and not state.busy and self._asked - self._called > LOST_S:
@@ -166,11 +168,11 @@ class HiredWorker:
         if back.n <= self._calls_back:
             return
         self._calls_back = back.n
-        self._call, self._at, self._hand, self._adrift, self.turns = None, now, None, False, back.turns
-        failure = None if back.turn is None else back.turn.failure
+        self._call, self._at, self._hand, self._adrift = None, now, None, False
+        self.turns, self.tally = back.turns, back.tally
         if back.error is not None:
             self._met(back.error, now)
-        elif back.how == "conflict" or (failure is not None and failure.kind != "infrastructure"):
+        elif back.turn is not None and back.turn.spent:
             self._spent = back.detail or f"its last unit came to {back.how}"
         elif back.how == "failed":
             self._rests_until = now + REST_S
@@ -214,14 +216,14 @@ class HiredWorker:
                 pass
 
 
-def options_of(actor: str, settings: QcSettings) -> dict[str, Any]:
+def options_of(actor: str, *, resource: str, gpus: float) -> dict[str, Any]:
     """What Ray is asked for. Nothing is restarted or repeated by Ray: the pool does both, and counts."""
     return {
         "name": actor,
         "namespace": NAMESPACE,
         "num_cpus": 1,
-        "num_gpus": settings.gpus,
-        "resources": {RESOURCE: 1},
+        "num_gpus": gpus,
+        "resources": {resource: 1},
         "max_restarts": 0,
         "max_task_retries": 0,
     }

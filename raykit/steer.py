@@ -1,8 +1,8 @@
 """What a pool of workers does next: who starts, who works, who is replaced. Pure: the pool does it.
 
-One worker first, alone, until one check is measured: its time and memory then say how many there may be and how long a
-check may take. A worker is a process that is never repaired: one that failed a unit, died, or let its time pass is
-ended, and a fresh one goes on.
+Any number of workers take units from one backlog. Once a unit is measured, its time and memory say how long one may
+take and how many workers fit. A worker is a process that is never repaired: one that failed a unit, died, or let its
+time pass is ended, and a fresh one goes on.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raykit.qc.backlog import Backlog, Standing
 from raykit.records import FailureKind
 
 FIRST_S = 600.0
-"""What a check may take as long as none was measured."""
+"""What a unit may take as long as none was measured."""
 LEAST_S = 60.0
-"""What any check may take, unless the plan says less."""
+"""What any unit may take, unless the plan says less."""
 TIMES = 10
-"""So much longer than measured may a check take."""
+"""So much longer than measured may a unit take."""
 START_S = 180.0
 """What a worker may take to come up: a process, its imports, the data."""
 IDLE_S = 60.0
@@ -26,22 +25,20 @@ IDLE_S = 60.0
 STARTS = 3
 """So many workers in a row may come to an end without a unit."""
 HEADROOM_PERMILLE = 1250
-"""The memory that one more worker needs, beside what one check was measured at."""
+"""The memory that one more worker needs, beside what a unit was measured at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What holds for the whole life of a pool."""
 
-    slots: int
-    """How many workers there may be at once."""
     deadline_s: float | None = None
-    """What one check may take, as the plan says."""
+    """What one unit may take, as the plan says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One check as it was measured."""
+    """One unit as it was measured."""
 
     took_s: float
     peak_bytes: int
@@ -56,8 +53,8 @@ class Hired:
     """It has set itself up."""
     working: bool = False
     """It has been told to work, and has not come back."""
-    held: int | None = None
-    """The update that it examines."""
+    held: str | None = None
+    """What it has in hand, in words."""
     at: float = 0.0
     """Since when it has been at what it is at: coming up, a unit, looking for one, or nothing."""
     heard: float = 0.0
@@ -92,7 +89,9 @@ class Seen:
 
     workers: Sequence[Hired] = ()
     takable: int = 0
-    """Requests that somebody could take now."""
+    """Units that somebody could take now."""
+    most: int = 1
+    """How many workers there may be at once, as things stand."""
     unit: Unit | None = None
     free_bytes: int | None = None
     """Memory that is free now; None where it bounds nothing."""
@@ -143,7 +142,7 @@ def steer(policy: Policy, seen: Seen, now: float) -> tuple[Action, ...]:
     if seen.stop is not None:
         return tuple(ends)
     if len(seen.failed_starts) >= STARTS:
-        in_a_row = f"{len(seen.failed_starts)} workers in a row came to an end before they examined anything"
+        in_a_row = f"{len(seen.failed_starts)} workers in a row came to an end before they came to anything"
         return (*ends, GiveUp(why=f"{in_a_row}; the last one: {seen.failed_starts[-1]}"))
     # whoever follows one that was lost starts later, when it is known whether that one had come to anything
     ended = {end.name for end in ends}
@@ -155,38 +154,24 @@ def steer(policy: Policy, seen: Seen, now: float) -> tuple[Action, ...]:
         for worker in idle[len(works) :]
         if now - worker.at > IDLE_S and worker is not stay[0]
     ]
-    starts = [] if any(not end.expected for end in ends) else _starts(policy, seen, stay)
+    starts = [] if any(not end.expected for end in ends) else _starts(seen, stay)
     return (*ends, *works, *spare, *starts)
 
 
 def unit_deadline_s(policy: Policy, unit: Unit | None) -> float:
-    """How long one check may take."""
+    """How long one unit may take."""
     if policy.deadline_s is not None:
         return policy.deadline_s
     return FIRST_S if unit is None else max(LEAST_S, TIMES * unit.took_s)
 
 
-def takable(found: Backlog) -> tuple[Standing, ...]:
-    """What a worker could take now, oldest first. Update 0 goes before all others: they are held against it."""
-    free = [each for each in found.standings if each.status in ("missing", "pending", "retrying")]
-    first = found.at(0)
-    if first is not None and first.open:
-        return (first,) if first in free else ()
-    return tuple(free)
-
-
-def workable(found: Backlog) -> int:
-    """How many somebody could take now, or is at: as long as there are some, there is something to wait for."""
-    return len(takable(found)) + found.counts.get("claimed", 0)
-
-
-def _starts(policy: Policy, seen: Seen, stay: Sequence[Hired]) -> list[Start]:
+def _starts(seen: Seen, stay: Sequence[Hired]) -> list[Start]:
     """Those that are started now: as many as there is work, memory and room for."""
     if seen.refused:
         return []
     # whoever is coming up, idle or between two units takes one of them
     wanted = seen.takable - sum(worker.held is None and worker.leaving is None for worker in stay)
-    room = (1 if seen.unit is None else policy.slots) - len(stay)
+    room = seen.most - len(stay)
     if seen.unit is not None and seen.free_bytes is not None and seen.unit.peak_bytes:
         fits = seen.free_bytes * 1000 // (seen.unit.peak_bytes * HEADROOM_PERMILLE)
         room = min(room, fits if stay else max(1, fits))
@@ -225,7 +210,7 @@ def _late(worker: Hired, limit_s: float, now: float) -> End | None:
         late, why = for_s > START_S, f"not up after {for_s:.0f} s"
     elif worker.held is not None:
         late = for_s > limit_s
-        why = f"update {worker.held:,} was in hand for {for_s:.0f} s; it may take {limit_s:.0f} s"
+        why = f"{worker.held} was in hand for {for_s:.0f} s; it may take {limit_s:.0f} s"
     elif worker.working:
         late, why = for_s > limit_s, f"looking for work for {for_s:.0f} s"
     else:

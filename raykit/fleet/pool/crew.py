@@ -1,9 +1,9 @@
-"""The workers of one QC pool: who is there, what pays for them, and what becomes of those that end."""
+"""The workers of one pool: who is there, what pays for them, and what becomes of those that end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,14 +11,13 @@ from typing import Final
 import psutil
 
 from raykit.errors import RaykitError, Unknown
-from raykit.fleet.qc_actor import Orders, clear
-from raykit.fleet.qc_desk import Lost
-from raykit.fleet.qc_hired import HiredWorker
-from raykit.fleet.qc_lease import QcDoor, WorkerLease
-from raykit.fleet.qc_settings import QcSettings
-from raykit.qc.steer import End, Hired
+from raykit.fleet.pool.actor import Orders, Task, clear
+from raykit.fleet.pool.desk import Lost
+from raykit.fleet.pool.hired import HiredWorker, options_of
+from raykit.fleet.pool.lease import WorkerLease
+from raykit.fleet.pool.settings import Hiring
 from raykit.records import EndReason
-from raykit.work.qc_worker import Rules
+from raykit.steer import End, Hired
 
 REFUSED_S: Final = 15.0
 """Between two tries to get a lease that was refused."""
@@ -54,41 +53,27 @@ class _Ending:
         return self.worker.lease, now, "completed" if self.end.expected else "killed"
 
 
-class QcCrew:
+class Crew:
     """The workers of one pool. Used by one thread; times are those of the pool's own clock."""
 
-    def __init__(
-        self,
-        root: str,
-        experiment: str,
-        run: str,
-        launch: str,
-        *,
-        settings: QcSettings,
-        door: QcDoor,
-        folder: Path,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, hiring: Hiring) -> None:
         self.workers: dict[str, HiredWorker] = {}
         self.lost: dict[str, Lost] = {}
         """Those that came to an end, until what they had in hand is accounted for."""
         self.failed_starts: list[str] = []
-        """Why those in a row came to an end that have examined nothing."""
+        """Why those in a row came to an end that have come to nothing."""
         self.refusal: RaykitError | None = None
         """Why none may be started now."""
-        self._root = root
-        self._experiment = experiment
-        self._run = run
-        self._launch = launch
-        self._settings = settings
-        self._door = door
-        self._folder = folder / f"qc-{launch}"
-        self._say = say
-        self._ordinal = 1
+        self._hiring = hiring
+        self._next = 1
+        """The number of the next worker."""
+        self._tally_of_ended: dict[str, float] = {}
+        self._word = hiring.kind.word
+        self._say = hiring.say
         self._again = 0.0
         self._unanswered = 0
         """So often in a row nobody has said whether a worker is paid for."""
-        self._memory_bytes = settings.memory_bytes
+        self._memory_bytes = hiring.settings.memory_bytes
         self._ending: list[_Ending] = []
         self._unsettled: list[tuple[WorkerLease, float, EndReason]] = []
 
@@ -100,6 +85,11 @@ class QcCrew:
     def names(self) -> frozenset[str]:
         """Those that are there, or not yet seen to be gone: nobody else says what becomes of what they have in hand."""
         return frozenset(self.workers) | {ending.end.name for ending in self._ending}
+
+    @property
+    def tally(self) -> Mapping[str, float]:
+        """What all workers that ever were there have come to, as far as it was heard."""
+        return _added([self._tally_of_ended, *(worker.tally for worker in self.workers.values())])
 
     @property
     def broken(self) -> RaykitError | None:
@@ -126,40 +116,39 @@ class QcCrew:
         """Whether one may be started: no lease was just refused, and nobody was lost of whom nothing is known yet."""
         return now >= self._again and not self.lost and all(each.end.expected for each in self._ending)
 
-    def start(self, suite: str, rules: Callable[[str], Rules], now: float) -> bool:
-        """Start one more worker, if it is paid for; `rules` makes them from its lease."""
+    def start(self, contract: str, task: Callable[[str], Task], now: float) -> bool:
+        """Start one more worker, if it is paid for; `task` makes what it does, from its lease."""
+        hiring, n = self._hiring, self._next
         lease = WorkerLease(
-            self._door,
-            f"{self._launch}-qc-{self._ordinal}",
-            experiment=self._experiment,
-            suite=suite,
-            price=self._settings.price,
+            hiring.door,
+            hiring.lease(n),
+            experiment=hiring.experiment,
+            role=hiring.kind.role,
+            contract=contract,
+            price=hiring.settings.price,
         )
         if not self._reserved(lease, now):
             return False
-        if self._memory_bytes is None and not self._settings.gpus:
-            self._memory_bytes = free_bytes() // (self._settings.slots + 1)
-        name = f"qc-{self._launch}-{self._ordinal}"
-        orders = Orders(
-            root=self._root,
-            experiment=self._experiment,
-            run=self._run,
-            suite=suite,
-            worker=name,
-            rules=rules(lease.name),
-            folder=str(self._folder / name),
-            memory_bytes=self._memory_bytes,
-            bench=self._settings.bench,
-        )
-        self.workers[name] = HiredWorker(
-            orders,
-            actor=f"raykit-qc-{self._experiment}-{self._launch}-{self._ordinal}",
-            settings=self._settings,
-            lease=lease,
-            now=now,
-        )
-        self._ordinal += 1
+        orders = self._orders(n, task(lease.name))
+        options = options_of(hiring.actor(n), resource=hiring.kind.role, gpus=hiring.settings.gpus)
+        self.workers[orders.worker] = HiredWorker(orders, options, lease=lease, now=now)
+        self._next += 1
         return True
+
+    def _orders(self, n: int, task: Task) -> Orders:
+        hiring, settings = self._hiring, self._hiring.settings
+        if self._memory_bytes is None and not settings.gpus:
+            self._memory_bytes = free_bytes() // (settings.slots + 1)
+        name = hiring.worker(n)
+        return Orders(
+            root=hiring.root,
+            experiment=hiring.experiment,
+            run=hiring.run,
+            worker=name,
+            folder=str(hiring.own_folder / name),
+            task=task,
+            memory_bytes=self._memory_bytes,
+        )
 
     def _reserved(self, lease: WorkerLease, now: float) -> bool:
         """Whether a worker is paid for; where nobody answers for long, that is a refusal, too."""
@@ -170,7 +159,7 @@ class QcCrew:
             self._unanswered = self._unanswered + 1 if isinstance(error, Unknown) else UNANSWERED
             if self._unanswered >= UNANSWERED:
                 if str(self.refusal) != str(error):
-                    self._say(f"no QC worker may start: {error}")
+                    self._say(f"no {self._word} worker may start: {error}")
                 self.refusal = error
             return False
         self.refusal, self._unanswered = None, 0
@@ -181,14 +170,15 @@ class QcCrew:
         self.workers[name].work(now)
 
     def leave(self, why: str, *, but: str | None = None) -> None:
-        """Let nobody take anything further, but those that ask what the suite `but` asks."""
+        """Let nobody take anything further, but those that work under the contract `but`."""
         for worker in self.workers.values():
-            if worker.orders.suite != but:
+            if worker.orders.task.contract != but:
                 worker.leave(why)
 
     def end(self, end: End, now: float) -> None:
         """End a worker; `reap` sees to what is left of it."""
         worker = self.workers.pop(end.name)
+        self._tally_of_ended = _added([self._tally_of_ended, worker.tally])
         worker.end()
         self._ending.append(_Ending(worker=worker, end=end, since=now))
 
@@ -219,7 +209,7 @@ class QcCrew:
         while self._ending and time.monotonic() < end:
             self.reap(time.monotonic())
             time.sleep(POLL_S)
-        clear(self._folder)
+        clear(self._hiring.own_folder)
 
     def _settle(self) -> None:
         """Write what those that have ended have cost; what is not answered is tried again."""
@@ -230,7 +220,7 @@ class QcCrew:
             except Unknown:
                 left.append((lease, ended, reason))
             except RaykitError as error:
-                self._say(f"what QC lease {lease.name} has cost could not be written: {error}")
+                self._say(f"what {self._word} lease {lease.name} has cost could not be written: {error}")
         self._unsettled = left
 
     def account_for(self, looked_at: float, claimants: Collection[str]) -> None:
@@ -240,6 +230,14 @@ class QcCrew:
                 del self.lost[name]
                 if name not in claimants:
                     self.failed_starts.append(lost.why)
+
+
+def _added(tallies: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for tally in tallies:
+        for name, count in tally.items():
+            found[name] = found.get(name, 0.0) + count
+    return found
 
 
 def free_bytes() -> int:

@@ -1,4 +1,4 @@
-"""What a QC pool does next: sized by one check, bounded by deadlines, and never endless.
+"""What a pool of workers does next: sized by one unit, bounded by deadlines, and never endless.
 
 covers QC-14 QC-16 FLEET-07 FLEET-09, I8 I9, F14 F16
 """
@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from raykit.ids import sha256
-from raykit.qc.backlog import Said, Standing, Status, Wanted, backlog
-from raykit.qc.steer import (
+from raykit.steer import (
     FIRST_S,
     IDLE_S,
     LEAST_S,
@@ -30,34 +28,12 @@ from raykit.qc.steer import (
     Unit,
     Work,
     steer,
-    takable,
     unit_deadline_s,
-    workable,
 )
-from raykit.records import Request
 
 GB = 10**9
 UNIT = Unit(took_s=2.0, peak_bytes=2 * GB)
-POLICY = Policy(slots=4)
-
-
-def standings(**statuses: Status) -> list[Standing]:
-    """By update, `u0="done"`."""
-    found = []
-    for name, status in statuses.items():
-        update = int(name[1:])
-        checkpoint = sha256(name.encode())
-        found.append(
-            Standing(
-                wanted=Wanted(update=update, checkpoint=checkpoint, key="k", since=0.0),
-                request=Request(
-                    experiment="digits", run="main", update=update, checkpoint=checkpoint, suite=sha256(b"s")
-                ),
-                said=Said(),
-                status=status,
-            )
-        )
-    return found
+POLICY = Policy()
 
 
 def there(name: str = "qc-1", **facts: object) -> Hired:
@@ -70,31 +46,12 @@ def does(*actions: Action) -> list[str]:
     return [f"{type(a).__name__} {getattr(a, 'name', '')}".strip() for a in actions]
 
 
-# --- what can be taken --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("found", "updates"),
-    [
-        (standings(u0="missing", u10="pending", u20="pending"), [0]),
-        (standings(u0="claimed", u10="pending", u20="pending"), []),
-        (standings(u0="parked", u10="pending", u20="pending"), []),
-        (standings(u0="done", u10="pending", u20="claimed", u30="retrying", u40="parked"), [10, 30]),
-        (standings(u10="pending", u20="done"), [10]),
-    ],
-)
-def test_update_0_goes_before_all_others(found: list[Standing], updates: list[int]) -> None:
-    claimed = sum(each.status == "claimed" for each in found)
-    assert [each.update for each in takable(backlog("s", found))] == updates
-    assert workable(backlog("s", found)) == len(updates) + claimed
-
-
 # --- how many there are -------------------------------------------------------------------------------------
 
 
-def test_one_worker_alone_until_one_check_is_measured() -> None:
+def test_no_more_workers_than_there_may_be_now() -> None:
     assert does(*steer(POLICY, Seen(takable=9, free_bytes=99 * GB), 0.0)) == ["Start"]
-    for worker in (Hired(name="qc-1"), there(working=True, held=0)):
+    for worker in (Hired(name="qc-1"), there(working=True, held="unit 0")):
         assert does(*steer(POLICY, Seen(workers=[worker], takable=9, free_bytes=99 * GB), 0.0)) == []
 
 
@@ -113,21 +70,21 @@ def test_one_worker_alone_until_one_check_is_measured() -> None:
 def test_sized_by_room_work_and_memory(
     slots: int, free_bytes: int | None, open_: int, there_: int, starts: int
 ) -> None:
-    workers = [there(f"qc-{n}", working=True, held=10) for n in range(there_)]
-    seen = Seen(workers=workers, takable=open_, unit=UNIT, free_bytes=free_bytes)
-    assert does(*steer(Policy(slots=slots), seen, 0.0)) == ["Start"] * starts
+    workers = [there(f"qc-{n}", working=True, held="unit 10") for n in range(there_)]
+    seen = Seen(workers=workers, takable=open_, most=slots, unit=UNIT, free_bytes=free_bytes)
+    assert does(*steer(POLICY, seen, 0.0)) == ["Start"] * starts
 
 
 def test_whoever_is_coming_up_takes_one() -> None:
     coming = [Hired(name="qc-2"), there("qc-3", working=True)]
-    seen = Seen(workers=[there(working=True, held=10), *coming], takable=2, unit=UNIT)
+    seen = Seen(workers=[there(working=True, held="unit 10"), *coming], takable=2, most=4, unit=UNIT)
     assert does(*steer(POLICY, seen, 1.0)) == []
     assert does(*steer(POLICY, replace(seen, takable=3), 1.0)) == ["Start"]
 
 
 def test_the_idle_work_and_those_that_stay_idle_are_let_go_but_one() -> None:
     idle = [there(f"qc-{n}", heard=IDLE_S) for n in (1, 2, 3)]
-    seen = Seen(workers=idle, takable=1, unit=UNIT)
+    seen = Seen(workers=idle, takable=1, most=4, unit=UNIT)
     assert does(*steer(POLICY, seen, IDLE_S)) == ["Work qc-1"]
     assert does(*steer(POLICY, seen, IDLE_S + 1)) == ["Work qc-1", "End qc-2", "End qc-3"]
     assert does(*steer(POLICY, replace(seen, takable=0), IDLE_S + 1)) == ["End qc-2", "End qc-3"]
@@ -140,18 +97,18 @@ def test_nothing_starts_that_would_not_be_paid_for() -> None:
 # --- who is ended -------------------------------------------------------------------------------------------
 
 
-def test_how_long_a_check_may_take() -> None:
+def test_how_long_a_unit_may_take() -> None:
     assert unit_deadline_s(POLICY, None) == FIRST_S
     assert unit_deadline_s(POLICY, UNIT) == LEAST_S
     assert unit_deadline_s(POLICY, Unit(took_s=30.0, peak_bytes=1)) == 300.0
-    assert unit_deadline_s(Policy(slots=1, deadline_s=5.0), UNIT) == 5.0
+    assert unit_deadline_s(Policy(deadline_s=5.0), UNIT) == 5.0
 
 
 @pytest.mark.parametrize(
     ("worker", "limit_s"),
     [
         (Hired(name="qc-1", at=100.0, heard=100.0), START_S),  # it does not come up
-        (there(working=True, held=20, at=100.0, heard=900.0), LEAST_S),  # its unit does not end
+        (there(working=True, held="unit 20", at=100.0, heard=900.0), LEAST_S),  # its unit does not end
         (there(working=True, at=100.0, heard=900.0), LEAST_S),  # it hangs between two units
         (there(at=0.0, heard=100.0), LEAST_S),  # it does not answer
     ],
@@ -172,7 +129,7 @@ def test_a_fresh_process_goes_on_where_one_failed_a_unit() -> None:
 
 
 def test_what_a_lost_worker_had_in_hand_has_failed() -> None:
-    lost = Seen(workers=[there(held=20, working=True, gone="killed")], takable=1)
+    lost = Seen(workers=[there(held="unit 20", working=True, gone="killed")], takable=1)
     (end,) = steer(POLICY, lost, 0.0)
     assert isinstance(end, End)
     assert (end.kind, end.expected) == ("lost", False)
@@ -180,7 +137,7 @@ def test_what_a_lost_worker_had_in_hand_has_failed() -> None:
 
 
 def test_nobody_works_beyond_what_is_paid_for() -> None:
-    worker = there(working=True, held=20, at=95.0, heard=99.0, paid_until=100.0)
+    worker = there(working=True, held="unit 20", at=95.0, heard=99.0, paid_until=100.0)
     assert steer(POLICY, Seen(workers=[worker]), 99.9) == ()
     (end,) = steer(POLICY, Seen(workers=[worker]), 100.0)
     assert isinstance(end, End)
@@ -188,7 +145,7 @@ def test_nobody_works_beyond_what_is_paid_for() -> None:
 
 
 def test_one_whose_lease_is_not_renewed_finishes_what_it_has_and_gets_no_more() -> None:
-    worker = there(working=True, held=20, leaving="the line is used up")
+    worker = there(working=True, held="unit 20", leaving="the line is used up")
     assert steer(POLICY, Seen(workers=[worker], takable=1, refused=True), 1.0) == ()
     (end,) = steer(
         POLICY, Seen(workers=[replace(worker, working=False, held=None)], takable=1, refused=True), 2.0
@@ -202,8 +159,8 @@ def test_one_whose_lease_is_not_renewed_finishes_what_it_has_and_gets_no_more() 
 
 def test_a_pause_lets_a_unit_be_finished_and_starts_nothing() -> None:
     """A planned pause loses no unit: the idle go at once, the busy when they are done, or when they are overdue."""
-    idle, busy = there("qc-1"), there("qc-2", working=True, held=20)
-    seen = Seen(workers=[idle, busy], takable=5, unit=UNIT, stop=Stop(why="paused by mira", by=30.0))
+    idle, busy = there("qc-1"), there("qc-2", working=True, held="unit 20")
+    seen = Seen(workers=[idle, busy], takable=5, most=4, unit=UNIT, stop=Stop(why="paused by mira", by=30.0))
     (end,) = steer(POLICY, seen, 1.0)
     assert isinstance(end, End)
     assert (end.name, end.expected) == ("qc-1", True)
@@ -229,7 +186,7 @@ class Sim:
     """Workers that do whatever chance says, beside a backlog, steered twice a second."""
 
     chance: random.Random
-    policy: Policy
+    slots: int
     units: int
     tries: int = 3
     now: float = 0.0
@@ -261,11 +218,12 @@ class Sim:
         seen = Seen(
             workers=tuple(self.workers.values()),
             takable=len(self.free()),
+            most=1 if self.unit is None else self.slots,
             unit=self.unit,
             free_bytes=99 * GB,
             failed_starts=tuple(self.failed_starts),
         )
-        for action in steer(self.policy, seen, self.now):
+        for action in steer(POLICY, seen, self.now):
             self.act(action)
         self.most = max(self.most, len(self.workers))
         assert self.unit is not None or len(self.workers) <= 1, "more than one before one was measured"
@@ -301,22 +259,23 @@ class Sim:
         elif not worker.ready:
             self.workers[name] = replace(worker, ready=luck > 0.5, heard=self.now)
         elif worker.held is not None and luck > 0.5:
-            self.claims.pop(worker.held)
+            unit = int(worker.held)
+            self.claims.pop(unit)
             self.turns[name] = self.turns.get(name, 0) + 1
             self.failed_starts.clear()
             if luck > 0.6:
-                self.done.add(worker.held)
+                self.done.add(unit)
                 self.unit = self.unit or Unit(took_s=1.0, peak_bytes=GB)
                 self.workers[name] = replace(worker, held=None, at=self.now, heard=self.now)
             else:
-                self.failures[worker.held] = self.failures.get(worker.held, 0) + 1
+                self.failures[unit] = self.failures.get(unit, 0) + 1
                 self.workers[name] = replace(worker, held=None, working=False, spent="it failed")
         elif worker.working and worker.held is None:
             free = self.free()
             if free:
                 self.claims[free[0]] = name
             self.workers[name] = replace(
-                worker, held=free[0] if free else None, working=bool(free), at=self.now, heard=self.now
+                worker, held=str(free[0]) if free else None, working=bool(free), at=self.now, heard=self.now
             )
         else:
             self.workers[name] = replace(worker, heard=self.now)
@@ -325,7 +284,7 @@ class Sim:
 @pytest.mark.parametrize("seed", range(60))
 def test_it_comes_to_an_end_whatever_happens(seed: int) -> None:
     """Workers die and hang at random: every unit is examined or tried as often as it may, by never too many."""
-    sim = Sim(random.Random(seed), Policy(slots=3), units=25)
+    sim = Sim(random.Random(seed), slots=3, units=25)
     for _ in range(40_000):
         sim.step()
         if not sim.free() and not sim.claims:

@@ -1,4 +1,4 @@
-"""What one QC worker is paid from: reserved before it starts, renewed before it ends, settled when it is gone."""
+"""What one worker is paid from: reserved before it starts, renewed before it ends, settled when it is gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from raykit.errors import RaykitError, Unknown
 from raykit.pauses import Role
 from raykit.records import EndReason, Terms
 
-LINE: Final = "qc"
 LEASE_S: Final = 600.0
 """What is reserved at a time."""
 RENEW_S: Final = 300.0
@@ -22,7 +21,7 @@ BACKSTOP_S: Final = 5.0
 """So long before the end of what is paid for, a worker is ended."""
 
 
-class QcDoor(Protocol):
+class PoolDoor(Protocol):
     """Where a worker's lease is asked for. `raykit.fleet.budget_actor.Teller` is one."""
 
     def reserve(self, request: Request, *, role: Role, contract: str | None = None) -> Lease: ...
@@ -49,13 +48,17 @@ class Price:
 class WorkerLease:
     """The lease of one worker. Times are those of the pool's own clock."""
 
-    def __init__(self, door: QcDoor, name: str, *, experiment: str, suite: str, price: Price) -> None:
+    def __init__(
+        self, door: PoolDoor, name: str, *, experiment: str, role: Role, contract: str, price: Price
+    ) -> None:
+        """`role` is also the line that pays; a pause of the `contract` refuses it."""
         self.name = name
         self.refused: str | None = None
         """Why it is not renewed."""
         self._door = door
         self._experiment = experiment
-        self._suite = suite
+        self._role = role
+        self._contract = contract
         self._price = price
         self._at = 0.0
         self._until = 0.0
@@ -85,11 +88,11 @@ class WorkerLease:
         request = Request(
             lease=self.name,
             experiment=self._experiment,
-            line=LINE,
+            line=self._role,
             terms=terms,
             projection=self._price.projection,
         )
-        self._door.reserve(request, role="qc", contract=self._suite)
+        self._door.reserve(request, role=self._role, contract=self._contract)
         self._at, self._until = now, now + LEASE_S
 
     def keep(self, now: float) -> None:
