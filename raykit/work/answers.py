@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from raykit.errors import GateError
 from raykit.qc.scores import SHARES, Numbers, Term
 from raykit.qc.strata import Array
 from raykit.records import FieldRule
-from raykit.train import rng
 from raykit.train.recipe import Classes, Field, Image, LossTerm, Text
 from raykit.work.panels import Picture
+from raykit.work.subject import Subject
 
 OWN = frozenset({"loss", "ratio", "ratio_median", "no_skill_share", *SHARES})
 OWN_PREFIXES = ("ratio.", "worst.", "recall.", "support.")
@@ -27,24 +24,6 @@ OWN_OF = {
     "embed": frozenset({"effective_rank", "embedding_spread"}),
 }
 """The names of metrics that raykit works out itself; some of them only where a recipe has that method."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A model under examination, and how it is run."""
-
-    recipe: Any
-    model: nn.Module
-    autocast: Callable[[], AbstractContextManager[Any]]
-
-    def has(self, method: str) -> bool:
-        return callable(getattr(self.recipe, method, None))
-
-    def ask(self, method: str, key: int, *arguments: Any) -> Any:
-        """What a method of the recipe says, with all generators seeded by `key`."""
-        rng.seed(key)
-        with self.autocast():
-            return getattr(self.recipe, method)(self.model, *arguments)
 
 
 def numbers_of(subject: Subject, batch: Any, key: int) -> Numbers:

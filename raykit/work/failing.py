@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sysconfig
 import traceback
 from dataclasses import dataclass
@@ -21,6 +22,11 @@ MAX_FRAMES = 32
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """What libraries say that have no class of their own for it."""
+
+OF_THE_MACHINE = frozenset(
+    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE, errno.ENOTCONN}
+)
+"""What goes wrong under a dataset or a recipe without any fault of the example that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +60,25 @@ def kind_of(error: Exception) -> FailureKind:
         return "infrastructure"
     if isinstance(error, Broken):
         return "corrupt"
-    if isinstance(error, GateError | PlanError) and (error.field or "").startswith("dataset"):
-        return "data"
+    if isinstance(error, GateError | PlanError):
+        field = error.field or ""
+        if field.startswith("dataset"):
+            return "data"
+        if field.startswith("bounds"):
+            return "bounds"
     if isinstance(error, NotFoundError | OSError) and _in_store(error):
         # What a log names is not there; or the disk, or the network, under the store.
         return "corrupt" if isinstance(error, NotFoundError) else "infrastructure"
     return "recipe"
+
+
+def is_of_the_example(error: Exception) -> bool:
+    """Whether it is the example that cannot be used, and not the machine or the store that does not work."""
+    if kind_of(error) in ("memory", "infrastructure", "corrupt"):
+        return False
+    if isinstance(error, ConnectionError | TimeoutError):
+        return False
+    return not (isinstance(error, OSError) and error.errno in OF_THE_MACHINE)
 
 
 def where(error: Exception) -> tuple[str, ...]:

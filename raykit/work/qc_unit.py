@@ -7,9 +7,6 @@ data, or on what this process has examined before.
 
 from __future__ import annotations
 
-import copy
-import errno
-import resource
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,7 +20,7 @@ from torch.utils.data import default_collate
 from raykit import history
 from raykit.data import randomness
 from raykit.data.members import names_of
-from raykit.errors import CorruptError, GateError, NotFoundError, PlanError
+from raykit.errors import CorruptError, GateError, PlanError
 from raykit.ids import sha256
 from raykit.qc.fields import (
     Rises,
@@ -35,18 +32,13 @@ from raykit.qc.fields import (
 )
 from raykit.qc.scores import Numbers, Outcome, Term, pooled_ratio, scores, tallies, tally
 from raykit.qc.verdict import Found, judge
-from raykit.records import Artifact, FieldScore, Manifest, Receipt, Request, Roster, RosterUnit, Suite
+from raykit.records import Artifact, FieldScore, Receipt, Request, Roster, RosterUnit, Suite
 from raykit.store.base import ObjectStore
-from raykit.store.commit import MAX_MANIFEST_BYTES, read_verified
-from raykit.train import facts, frozen, rng
-from raykit.train.build import autocast_of, evaluating, fix_bits, make_model
-from raykit.train.gang import Gang
+from raykit.train import rng
+from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
 from raykit.train.loader import to_device
-from raykit.train.recipe import check_params, load_recipe
-from raykit.train.state import STATE, read_state, restore_model
 from raykit.work.answers import (
-    Subject,
     fields_of,
     numbers_of,
     pictures_of,
@@ -55,19 +47,15 @@ from raykit.work.answers import (
     to_array,
 )
 from raykit.work.examined import Examined
-from raykit.work.failing import kind_of
+from raykit.work.failing import is_of_the_example
 from raykit.work.panels import Picture, sheet
+from raykit.work.subject import Subject, enter, machine_facts, peak_bytes, read_weights
 
 PANELS = "panels.png"
 MAX_FAILED = 100
 """How many units that failed or are missing a receipt names."""
 MAX_NAMED = 8
 """How many units a refusal names."""
-
-OF_THE_MACHINE = frozenset(
-    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE, errno.ENOTCONN}
-)
-"""What goes wrong under a dataset without any fault of the example that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +97,20 @@ class Bench:
         self._suite = suite
         self._suite_digest = suite.digest
         self._roster = roster
-        self._device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-        fix_bits(self._device, threads=suite.threads, deterministic=suite.deterministic)
-        frozen.unpack(frozen.read_code(store, experiment, suite.code), folder)
-        self._recipe: Any = load_recipe(suite.recipe, folder)
-        self._params = check_params(self._recipe, suite.params)
-        self._dataset = dataset_of(self._recipe, self._params, suite.source)
-        self._collate = getattr(self._recipe, "collate", None) or default_collate
+        self._room = enter(
+            store,
+            experiment,
+            code=suite.code,
+            recipe=suite.recipe,
+            params=suite.params,
+            threads=suite.threads,
+            deterministic=suite.deterministic,
+            folder=folder,
+        )
+        self._device = self._room.device
+        recipe: Any = self._room.recipe
+        self._dataset = dataset_of(recipe, self._room.params, suite.source)
+        self._collate = getattr(recipe, "collate", None) or default_collate
         self._draws = not getattr(self._dataset, "deterministic", False)
         self._places = _places(roster, self._dataset)
 
@@ -140,28 +135,17 @@ class Bench:
                 rises = self._rises(subject, [each for each in seen if each.outcome.end == "scored"])
                 pictures = self._pictures(subject, seen)
             receipt = self._receipt(request, reference, seen, rises, pictures)
-        return Examined(receipt=receipt, pictures=pictures, peak_bytes=_peak_bytes(self._device))
+        return Examined(receipt=receipt, pictures=pictures, peak_bytes=peak_bytes(self._device))
 
     # --- the model ------------------------------------------------------------------------------------------
 
     def _subject(self, request: Request, key: str) -> Subject:
         """The model of a checkpoint with its weights, and a recipe of its own with its state."""
-        manifest = _manifest(self._store, request, key)
-        folder = key.rpartition("/")[0]
-        files = {
-            file.name: read_verified(self._store, f"{folder}/{file.name}", file)
-            for file in manifest.files
-            if file.holds == "model" or file.name in (STATE, "state.safetensors")
-        }
-        if "model.safetensors" not in files:
-            raise CorruptError(f"{key} has no model.safetensors", rule="I1")
+        update, files = read_weights(self._store, key, request.checkpoint)
+        if update != request.update:
+            raise CorruptError(f"{key} is of update {update}, and the request of {request.update}", rule="I3")
         suite = self._suite
-        recipe = copy.copy(self._recipe)  # what it keeps of this model is gone with the next one
-        model = make_model(recipe, self._params, seed=suite.seed, device=self._device, dtype=suite.dtype)
-        restore_model(model, files.pop("model.safetensors"))
-        if hasattr(recipe, "load_state_dict"):
-            recipe.load_state_dict(read_state(files)["recipe"])
-        return Subject(recipe=recipe, model=model, autocast=autocast_of(self._device, suite.autocast))
+        return self._room.subject(files, seed=suite.seed, dtype=suite.dtype, autocast=suite.autocast)
 
     # --- the units ------------------------------------------------------------------------------------------
 
@@ -195,7 +179,7 @@ class Bench:
         try:
             batch = self._batch(place)
         except Exception as error:  # whatever a dataset raises about one example is that example's failure
-            if not _is_of_the_example(error):
+            if not is_of_the_example(error):
                 raise
             return raised
         key, declared = self._key(place.unit), self._suite.fields
@@ -394,36 +378,12 @@ def _content(dataset: Any, index: int) -> str | None:
     except PlanError:
         return ""
     except Exception as error:  # as when it is scored: the example fails, and is counted
-        if not _is_of_the_example(error):
+        if not is_of_the_example(error):
             raise
         return None
 
 
-def _is_of_the_example(error: Exception) -> bool:
-    """Whether it is the example that cannot be used, and not the machine or the store that does not work."""
-    if kind_of(error) in ("memory", "infrastructure", "corrupt"):
-        return False
-    if isinstance(error, ConnectionError | TimeoutError):
-        return False
-    return not (isinstance(error, OSError) and error.errno in OF_THE_MACHINE)
-
-
 # --- the checkpoint -----------------------------------------------------------------------------------------
-
-
-def _manifest(store: ObjectStore, request: Request, key: str) -> Manifest:
-    try:
-        data = store.get(key, max_bytes=MAX_MANIFEST_BYTES)
-    except NotFoundError as error:
-        raise CorruptError(f"{key} is missing", rule="I1") from error
-    if sha256(data) != request.checkpoint:
-        raise CorruptError(f"{key} is not the checkpoint that the request is of", rule="I1")
-    manifest = Manifest.from_bytes(data, key)
-    if manifest.update != request.update:
-        raise CorruptError(
-            f"{key} is of update {manifest.update}, and the request of {request.update}", rule="I3"
-        )
-    return manifest
 
 
 def _require_bound(what: str, found: str, wanted: str) -> None:
@@ -452,12 +412,4 @@ def _require_reference(request: Request, reference: Receipt | None) -> None:
 
 
 def _facts(device: torch.device, threads: int) -> dict[str, str]:
-    here = facts.here(Gang(rank=0, world=1, device=device), threads)
-    del here["world_size"]  # one unit is run at a time, whatever trained the weights
-    return {**here, "pillow": metadata.version("pillow")}
-
-
-def _peak_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {**machine_facts(device, threads), "pillow": metadata.version("pillow")}

@@ -482,7 +482,7 @@ def test_other_bytes_under_the_same_name_are_never_examined(job: Job, tmp_path: 
     # covers QC-15, I1
     bench = job.bench()
     asked, key = job.commit(0)
-    with pytest.raises(CorruptError, match="is not the checkpoint that the request is of"):
+    with pytest.raises(CorruptError, match="is not the checkpoint that was asked for"):
         bench(asked.model_copy(update={"checkpoint": "1" * 64}), key, None)
     with pytest.raises(CorruptError, match="is missing"):
         bench(asked, key.replace("manifest", "other"), None)

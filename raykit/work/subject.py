@@ -1,0 +1,152 @@
+"""A model with the weights of a checkpoint, and the recipe that it is asked through: verified, and the same everywhere.
+
+What examines a checkpoint and what generates with it both start here.
+"""
+
+from __future__ import annotations
+
+import copy
+import resource
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from raykit.errors import CorruptError, NotFoundError
+from raykit.ids import sha256
+from raykit.records import Adopted, Manifest
+from raykit.store import layout
+from raykit.store.base import ObjectStore
+from raykit.store.commit import MAX_MANIFEST_BYTES, read_verified
+from raykit.train import facts, frozen, rng
+from raykit.train.build import autocast_of, fix_bits, make_model
+from raykit.train.gang import Gang
+from raykit.train.recipe import check_params, load_recipe
+from raykit.train.state import STATE, read_state, restore_model
+
+MODEL = "model.safetensors"
+OF_A_RECIPE = (STATE, "state.safetensors")
+"""The files that hold what a recipe keeps for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model, and how it is run."""
+
+    recipe: Any
+    model: nn.Module
+    autocast: Callable[[], AbstractContextManager[Any]]
+
+    def has(self, method: str) -> bool:
+        return callable(getattr(self.recipe, method, None))
+
+    def ask(self, method: str, key: int, *arguments: Any, **named: Any) -> Any:
+        """What a method of the recipe says, with all generators seeded by `key`."""
+        rng.seed(key)
+        with self.autocast():
+            return getattr(self.recipe, method)(self.model, *arguments, **named)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """A process whose arithmetic is fixed, with a recipe from frozen code, its params, and the device it works on."""
+
+    device: torch.device
+    recipe: Any
+    params: Any
+
+    def subject(
+        self, files: Mapping[str, bytes | bytearray], *, seed: int, dtype: str, autocast: str
+    ) -> Subject:
+        """A model with the weights in `files`, and a recipe of its own with its state. `seed` builds the model.
+
+        Raises:
+            CorruptError: the files do not parse, or are not of this model.
+            GateError: the recipe gives something that is not a module.
+        """
+        recipe = copy.copy(self.recipe)  # what it keeps of this model is gone with the next one
+        model = make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
+        restore_model(model, files[MODEL])
+        if hasattr(recipe, "load_state_dict") and STATE in files:
+            recipe.load_state_dict(read_state(files)["recipe"])
+        return Subject(recipe=recipe, model=model, autocast=autocast_of(self.device, autocast))
+
+
+def enter(
+    store: ObjectStore,
+    experiment: str,
+    *,
+    code: str,
+    recipe: str,
+    params: Mapping[str, Any],
+    threads: int,
+    deterministic: bool,
+    folder: Path,
+) -> Room:
+    """Fix what bits depend on in this process, and open a recipe from its frozen code.
+
+    `folder` is private and empty: the code is unpacked there.
+
+    Raises:
+        CorruptError: the code does not match its digest.
+        PlanError: the recipe or its params cannot be opened.
+        StoreUnavailableError: the store did not answer.
+    """
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    fix_bits(device, threads=threads, deterministic=deterministic)
+    frozen.unpack(frozen.read_code(store, experiment, code), folder)
+    opened = load_recipe(recipe, folder)
+    return Room(device=device, recipe=opened, params=check_params(opened, params))
+
+
+def read_weights(store: ObjectStore, key: str, digest: str) -> tuple[int | None, dict[str, bytearray]]:
+    """The update of a checkpoint, and its verified files: the model, and what holds the recipe's own state.
+
+    `key` is that of its manifest; for weights that were made elsewhere there is no update.
+
+    Raises:
+        CorruptError: something is missing, or does not match its digest.
+        StoreUnavailableError: the store did not answer.
+    """
+    data = _manifest_bytes(store, key, digest)
+    folder = key.rpartition("/")[0]
+    if folder == layout.adopted(digest, MODEL).rpartition("/")[0]:
+        file = Adopted.from_bytes(data, key).model
+        return None, {MODEL: read_verified(store, f"{folder}/{file.name}", file)}
+    manifest = Manifest.from_bytes(data, key)
+    files = {
+        file.name: read_verified(store, f"{folder}/{file.name}", file)
+        for file in manifest.files
+        if file.holds == "model" or file.name in OF_A_RECIPE
+    }
+    if MODEL not in files:
+        raise CorruptError(f"{key} has no {MODEL}", rule="I1")
+    return manifest.update, files
+
+
+def _manifest_bytes(store: ObjectStore, key: str, digest: str) -> bytes:
+    try:
+        data = store.get(key, max_bytes=MAX_MANIFEST_BYTES)
+    except NotFoundError as error:
+        raise CorruptError(f"{key} is missing", rule="I1") from error
+    if sha256(data) != digest:
+        raise CorruptError(f"{key} is not the checkpoint that was asked for", rule="I1")
+    return data
+
+
+def machine_facts(device: torch.device, threads: int) -> dict[str, str]:
+    """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
+    here = facts.here(Gang(rank=0, world=1, device=device), threads)
+    del here["world_size"]  # one unit is run at a time, whatever trained the weights
+    return here
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory that this process has held; on an accelerator, of that since it was reset."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
