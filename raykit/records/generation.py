@@ -120,9 +120,9 @@ class GenerationContract(Versioned):
     def production(self) -> Digest:
         """The identity of what makes a row: the seed of every row is keyed by it.
 
-        How many rows there are, what is allowed of them and what came before do not change a row.
+        How many rows there are, how they are divided, what is allowed of them and what came before change no seed.
         """
-        aside = {"rows", "bounds", "exact", "facts", "follows", "reuses", "schema"}
+        aside = {"rows", "unit_rows", "batch_rows", "bounds", "exact", "facts", "follows", "reuses", "schema"}
         return digest_of({name: value for name, value in self.plain().items() if name not in aside})
 
 
