@@ -111,6 +111,7 @@ class FakeDoor:
     """Grants whatever is asked, unless it is told to refuse, and keeps what it was asked."""
 
     refuses: RaykitError | None = None
+    role: str = "qc"
     reserved: list[str] = field(default_factory=list)
     renewed: list[tuple[str, int]] = field(default_factory=list)
     settled: dict[str, tuple[int, EndReason]] = field(default_factory=dict)
@@ -119,7 +120,7 @@ class FakeDoor:
     def reserve(self, request: Wanted, *, role: str, contract: str | None = None) -> Lease:
         if self.refuses is not None:
             raise self.refuses
-        assert role == "qc"
+        assert role == request.line == self.role
         self.contracts.add(contract)
         self.reserved.append(request.lease)
         event = Reserved(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from makeledger import a_plan, identity
@@ -15,11 +17,11 @@ from qcray import FakeDoor
 
 from raykit.budget.admit import Request, admit
 from raykit.errors import BudgetError, DeadlineError
+from raykit.fleet import spending
 from raykit.fleet.pool import crew
 from raykit.fleet.pool.desk import Lost
 from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
 from raykit.fleet.qc_desk import QcDesk
-from raykit.fleet.spending import ends_of_dead_workers
 from raykit.read.qc import read_qc
 from raykit.records import Claim, Line, Measured, Place, Settled, Terms
 from raykit.store.accounts import join_account
@@ -102,9 +104,13 @@ def test_leases_of_dead_workers_are_settled_by_the_claims_that_name_them(tmp_pat
     read = read_qc(store, "digits", now=20.0)
     assert read is not None
     claims = [claim for each in read.backlog.standings for claim in each.said.claims]
-    (end,) = ends_of_dead_workers(ledger.book, "digits", "qc", claims, 40.0)
+    (end,) = spending.ends_of_dead_workers(ledger.book, "digits", "qc", claims, 40.0)
     assert isinstance(end, Settled)
     assert (end.lease, end.reason, end.time_ms) == ("dead-qc-1", "killed", 30_000)
+    # as a launch does it at its start: by all that it can read, and not twice
+    site: Any = SimpleNamespace(name="digits", store=store)
+    assert spending._ends_of_qc_workers(ledger.book, site, (), 40.0) == [end]
+    assert spending._ends_of_qc_workers(ledger.book, site, ["dead-qc-1"], 40.0) == []
 
 
 # --- the desk -----------------------------------------------------------------------------------------------
