@@ -11,7 +11,21 @@ from raykit.budget.amounts import affordable_ms, as_input, plain, shown
 from raykit.budget.book import RESERVES, Allocation, Book, allocation_of, running
 from raykit.budget.lines import RECOVERY, resized
 from raykit.errors import ApprovalError, InvalidInput, NotFoundError, ReplanError
-from raykit.records import Approved, Closed, Corrected, Freed, Held, Line, Planned, Replanned, Settled
+from raykit.records import (
+    Approved,
+    Closed,
+    Corrected,
+    Freed,
+    Held,
+    Line,
+    Planned,
+    Purpose,
+    Replanned,
+    Settled,
+)
+
+MAY_OPEN: Mapping[str, Purpose] = {"generate": "target"}
+"""Lines that a move may open: of work that the plan had not said, or that nothing was known of, when it was locked."""
 
 
 def require_lines(lines: Sequence[Line], ceiling: int, book: Book) -> None:
@@ -115,10 +129,14 @@ def moved(
 ) -> list[Line]:
     """The lines after money was moved `(from, to, amount)`; a change of the ceiling is taken by `recovery`.
 
+    Money for work that has no line yet opens one, if it is of a kind that may come later: `MAY_OPEN`.
+
     Raises:
         InvalidInput: there is no such line, a line would fall below 0, or arms of a comparison would differ.
     """
-    amounts = {name: line.planned for name, line in allocation.lines.items()}
+    moves = tuple(moves)
+    lines = with_lines(allocation, [target for _, target, _ in moves])
+    amounts = {name: line.planned for name, line in lines.items()}
     changes = [
         (name, each)
         for source, target, amount in moves
@@ -140,7 +158,18 @@ def moved(
             value=", ".join(short),
             rule="a line holds at least what is taken",
         )
-    return [resized(line, amounts[name]) for name, line in allocation.lines.items()]
+    return [resized(line, amounts[name]) for name, line in lines.items()]
+
+
+def with_lines(allocation: Allocation, wanted: Iterable[str]) -> dict[str, Line]:
+    """The lines of a budget, with one of 0 for each wanted kind of work that may come later and has none."""
+    new = {name for name in wanted if name in MAY_OPEN and name not in allocation.lines}
+    if not new:
+        return dict(allocation.lines)
+    opened = {name: Line(line=name, purpose=MAY_OPEN[name], planned=0) for name in sorted(new)}
+    kept = {name: line for name, line in allocation.lines.items() if line.purpose in RESERVES}
+    work = {name: line for name, line in allocation.lines.items() if name not in kept}
+    return {**work, **opened, **kept}
 
 
 def approve_plan(
@@ -294,4 +323,5 @@ __all__ = [
     "replan",
     "require_lines",
     "settle_by_hand",
+    "with_lines",
 ]

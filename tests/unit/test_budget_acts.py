@@ -110,6 +110,23 @@ def test_money_moves_between_lines_and_the_ceiling_is_taken_by_recovery(account:
     assert account.sound()
 
 
+def test_money_for_a_synthetic_set_opens_its_line_before_what_is_kept_back(account: Account) -> None:
+    allocation = account.allocation("a")
+    lines = acts.moved(allocation, [("recovery", "generate", amount(0.5))])
+    names = [each.line for each in lines]
+    assert names == [*(name for name in allocation.lines if name not in ("confirmation", "recovery"))] + [
+        "generate",
+        "confirmation",
+        "recovery",
+    ]
+    assert (lines[names.index("generate")].purpose, lines[names.index("generate")].planned) == (
+        "target",
+        amount(0.5),
+    )
+    assert account.ask(replan(lines))
+    assert account.sound()
+
+
 @pytest.mark.parametrize(
     ("moves", "ceiling", "match"),
     [
