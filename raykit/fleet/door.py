@@ -45,11 +45,14 @@ def lease_of(launch: str, ordinal: int) -> str:
 
 
 def launch_of(lease: str) -> str:
-    """The launch that a lease belongs to: `abc` of `abc-1` and of `abc-qc-1`."""
-    return lease.rpartition("-")[0].removesuffix(BESIDE)
+    """The launch that a lease belongs to: `abc` of `abc-1`, of `abc-qc-1` and of `abc-generate-1`."""
+    launch = lease.rpartition("-")[0]
+    for role in BESIDE:
+        launch = launch.removesuffix(role)
+    return launch
 
 
-BESIDE = "-qc"
+BESIDE = ("-qc", "-generate")
 """What the leases of workers beside the run have after the name of their launch."""
 
 

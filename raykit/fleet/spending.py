@@ -144,7 +144,7 @@ def require_spendable(
     """
     draft = draft_of(site, lock, log)
     require_same_ceiling(site, draft)
-    approval = None if approved is None else _approval(site, draft, approved)
+    approval = None if approved is None else approval_of(site, draft, approved)
     if approval is not None:
         draft.apply(approval, time.time())
     asked = attempts_of(site, log, acts, draft)
@@ -245,10 +245,15 @@ def approve(site: Site, spending: Spending, approved: Approving) -> None:
         StoreUnavailableError: the store did not answer.
         UnknownOutcomeError: the reply was lost; say it again.
     """
-    spending.ledger.decide(lambda book: _approval(site, book, approved), at=time.time())
+    spending.ledger.decide(lambda book: approval_of(site, book, approved), at=time.time())
 
 
-def _approval(site: Site, book: Book, approved: Approving) -> Record | None:
+def approval_of(site: Site, book: Book, approved: Approving) -> Record | None:
+    """What is recorded of it; None if it was said before.
+
+    Raises:
+        ApprovalError: the amount is above the plan's ceiling.
+    """
     return money.approve_plan(
         book,
         site.name,
@@ -378,8 +383,11 @@ __all__ = [
     "Approving",
     "Paid",
     "Spending",
+    "account_now",
+    "approval_of",
     "approve",
     "attempts_of",
+    "draft_of",
     "ends_of_dead_workers",
     "failed_gates",
     "identity_of",

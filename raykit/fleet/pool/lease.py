@@ -45,6 +45,17 @@ class Price:
     """What an approval of the plan names."""
 
 
+def lease_terms(price: Price) -> Terms:
+    """What is reserved for one worker at first."""
+    return Terms(
+        accelerators=1,
+        rate=price.rate,
+        source=price.source,
+        margin_permille=price.margin_permille,
+        time_ms=int(LEASE_S * 1000),
+    )
+
+
 class WorkerLease:
     """The lease of one worker. Times are those of the pool's own clock."""
 
@@ -78,18 +89,11 @@ class WorkerLease:
             Broken: the ledger is damaged.
             Unknown: nobody answered. Asking again is safe.
         """
-        terms = Terms(
-            accelerators=1,
-            rate=self._price.rate,
-            source=self._price.source,
-            margin_permille=self._price.margin_permille,
-            time_ms=int(LEASE_S * 1000),
-        )
         request = Request(
             lease=self.name,
             experiment=self._experiment,
             line=self._role,
-            terms=terms,
+            terms=lease_terms(self._price),
             projection=self._price.projection,
         )
         self._door.reserve(request, role=self._role, contract=self._contract)
