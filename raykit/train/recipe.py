@@ -2,8 +2,8 @@
 
 A recipe is a plain class. Required: `model`, `optimizer`, `dataset`, `losses`. Optional: `scheduler`, `collate`, and
 `state_dict` with `load_state_dict` for state of its own; for what is examined, `fields`, `evaluate`, `embed`,
-`classify`, `text`, `losses_given` and `panels`. `Params`, a dataclass, gives the plan's `params` their names, types and
-defaults.
+`classify`, `text`, `losses_given` and `panels`; for synthetic rows, `generate`, `keep`, `quality`, `picture` and
+`normalization`. `Params`, a dataclass, gives the plan's `params` their names, types and defaults.
 """
 
 from __future__ import annotations

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import copy
 import resource
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import nn
 
 from raykit.errors import CorruptError, NotFoundError
@@ -150,3 +152,19 @@ def peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Blas:
+    """NumPy's linear algebra gives other bits on other numbers of threads: this holds it to one number."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._modules = 0
+        self._found = ThreadpoolController()
+
+    def held(self) -> AbstractContextManager[Any]:
+        """For as long as a block runs. Libraries that were imported since the last one are found, too."""
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            self._found = ThreadpoolController()  # takes milliseconds
+        return cast(AbstractContextManager[Any], self._found.limit(limits=self._threads, user_api="blas"))
