@@ -45,6 +45,9 @@ class InputsManifest(Versioned):
     columns: tuple[Column, ...]
     """`id` among them: text, and no id twice."""
     chunks: Annotated[tuple[InputChunk, ...], Field(min_length=1)]
+    too_large: tuple[Count, ...] = ()
+    """Numbers, from 0, of the inputs that are larger than the plan lets them be. Of these only the id was copied: their
+    rows have failed before anything is asked of a recipe."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
