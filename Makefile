@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 DEMO   := demo
 STORE  := $(DEMO)/store
 
-.PHONY: help install demo prove test test-ray test-store test-plain check chaos bench clean
+.PHONY: help install demo prove test test-ray test-store test-plain test-long check chaos bench clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -34,13 +34,16 @@ test: $(STAMP)   ## the suite, in two lanes at once: under ten minutes on two co
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-store test-plain
 
 test-ray: $(STAMP)
-	$(BIN)/python -m pytest -m "ray and not slow and not gpu" tests/e2e tests/security
+	$(BIN)/python -m pytest -m "ray and not slow and not long and not gpu" tests/e2e tests/security
 
 test-store: test-ray
-	$(BIN)/python -m pytest -m "not ray and not slow and not gpu" tests/store tests/sim
+	$(BIN)/python -m pytest -m "not ray and not slow and not long and not gpu" tests/store tests/sim
 
 test-plain: $(STAMP)
-	$(BIN)/python -m pytest -m "not ray and not slow and not gpu" --ignore tests/store --ignore tests/sim
+	$(BIN)/python -m pytest -m "not ray and not slow and not long and not gpu" --ignore tests/store --ignore tests/sim
+
+test-long: $(STAMP) ## whole runs that are killed, paused and gone on with, each of a minute or more
+	$(BIN)/python -m pytest -m "long and not slow and not gpu" --timeout 600
 
 check: $(STAMP)  ## lint, types, layers
 	$(BIN)/ruff check .

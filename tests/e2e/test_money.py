@@ -62,6 +62,7 @@ def refused(code: int, command: Launching, *words: str) -> None:
     assert all(word in err for word in words), err
 
 
+@pytest.mark.long
 def test_a_ceiling_pauses_a_run_and_a_replan_finishes_it(tmp_path: Path, undisturbed) -> None:
     store, plan = Store(tmp_path / "store"), priced(tmp_path, rate=18.0, ceiling=0.60)
     code, out, err = raykit("launch", str(plan), root=store.root, environment=VERY_SLOW).end()
@@ -94,6 +95,7 @@ def test_a_ceiling_pauses_a_run_and_a_replan_finishes_it(tmp_path: Path, undistu
     assert invested == sorted(invested) and invested[0] > 0, "accelerator time only grows"
 
 
+@pytest.mark.long
 def test_pauses_from_elsewhere_lose_nothing(tmp_path: Path, undisturbed) -> None:
     store, plan = Store(tmp_path / "store"), str(undisturbed.plan)
     first = raykit("launch", plan, root=store.root, environment=SLOW)
