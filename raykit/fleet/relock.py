@@ -6,7 +6,7 @@ and no decision rests on them any more: every reader takes the suite of the newe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raykit.errors import ApprovalError, GateError
@@ -112,19 +112,34 @@ def _require_run(site: Site, log: RunLog) -> AttemptStarted:
 
 def _require_same_training(site: Site, ready: Prepared, attempt: AttemptStarted) -> None:
     """Let only a plan pass that would train what was trained; its code is for people to see, and for a resume."""
+    require_same_plan(site, attempt)
+    if ready.data_sha256 != attempt.data:
+        raise _another_plan(site, [("split members", f"{attempt.data[:12]} -> {ready.data_sha256[:12]}")])
+
+
+def require_same_plan(site: Site, attempt: AttemptStarted) -> None:
+    """Let only a plan pass whose settings would train what an attempt has trained.
+
+    Raises:
+        GateError: they would train something else; the message names each field.
+        CorruptError: the stored plan does not match its digest.
+        StoreUnavailableError: the store did not answer.
+    """
     was = contract(read_plan(site.store, site.name, attempt.plan))
     changed = [(field, f"{old} -> {new}") for field, old, new in differences(was, contract(site.plan))]
-    if not changed and ready.data_sha256 != attempt.data:
-        changed = [("split members", f"{attempt.data[:12]} -> {ready.data_sha256[:12]}")]
     if changed:
-        named = "; ".join(f"{field}: {what}" for field, what in changed[:5])
-        raise GateError(
-            f"{site.name} was trained under another plan: {named}",
-            field=changed[0][0],
-            value=changed[0][1],
-            rule="only what is asked of a checkpoint may change; what was trained stays what it was",
-            remedy="put it back as it was, or give the new plan a name of its own",
-        )
+        raise _another_plan(site, changed)
+
+
+def _another_plan(site: Site, changed: Sequence[tuple[str, str]]) -> GateError:
+    named = "; ".join(f"{field}: {what}" for field, what in changed[:5])
+    return GateError(
+        f"{site.name} was trained under another plan: {named}",
+        field=changed[0][0],
+        value=changed[0][1],
+        rule="only what is asked of a checkpoint may change; what was trained stays what it was",
+        remedy="put it back as it was, or give the new plan a name of its own",
+    )
 
 
 def _compare(site: Site, ready: Prepared, attempt: AttemptStarted, log: RunLog) -> Relocked:
