@@ -10,19 +10,34 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from raykit.data.generated import GeneratedSet, generated
     from raykit.read import Root, open
     from raykit.train.recipe import Classes, Field, Image, LossTerm, Recipe, Text
 
-__all__ = ["Classes", "Field", "Image", "LossTerm", "Recipe", "Root", "Text", "__version__", "open"]
+__all__ = [
+    "Classes",
+    "Field",
+    "GeneratedSet",
+    "Image",
+    "LossTerm",
+    "Recipe",
+    "Root",
+    "Text",
+    "__version__",
+    "generated",
+    "open",
+]
 
 _HOMES = {
     "Classes": "raykit.train.recipe",
     "Field": "raykit.train.recipe",
+    "GeneratedSet": "raykit.data.generated",
     "Image": "raykit.train.recipe",
     "LossTerm": "raykit.train.recipe",
     "Recipe": "raykit.train.recipe",
     "Root": "raykit.read",
     "Text": "raykit.train.recipe",
+    "generated": "raykit.data.generated",
     "open": "raykit.read",
 }
 
