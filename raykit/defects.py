@@ -39,12 +39,16 @@ CERTAIN: frozenset[FailureKind] = SHARED | {"corrupt", "bounds"}
 CHANCE = 1e-4
 """Failures of several units are laid to one defect only if chance explains them with at most this probability.
 
-With `n` units that came to their receipts, none of which has ever failed in that way, and none that failed has got over
-it, the share of attempts that fail by chance is estimated by the rule of succession: 1 / (n + 2). `m` failures in a row
-then have the probability (1 / (n + 2)) ** m. A flaky recipe, which fails three times in ten, comes to so many failures
-without getting over a single one with a probability below that as well; the first unit that it gets over ends the
-suspicion for good. A real defect needs six failures after three units, four after ten, and three after fifty.
+That some units fail once is no evidence: in a long run of a flaky recipe it happens for certain. What tells is that
+other processes have tried them again, and that not one has got over it. With `n` units that came to their receipts and
+`u` that have failed alike, the share of attempts that fail by chance is, by the rule of succession,
+p = (u + 1) / (n + u + 2); `r` tries again then all fail with the probability p ** r. One unit that gets over it ends
+the suspicion for good. A real defect needs eight tries again after few units, four after fifty, two after a thousand.
 """
+
+FLAKY = 0.3
+"""The greatest share of attempts that may fail by chance: with few units published, the estimate above is of little
+worth. What fails more often is broken rather than flaky."""
 
 MANY_PARKED = 8
 MANY_SHARE = 0.1
@@ -168,17 +172,13 @@ def judge(
         suspected=frozenset(unit for unit, found in telling.items() if found and unit not in parked),
         doubted={unit: telling[unit][-1].signature for unit in parked if telling[unit]},
         shared=_canary(by_unit, parked, flaky, canary)
-        or shared(by_unit, alike, published_count=published_count, tries=tries)
+        or shared(by_unit, alike, published_count=published_count)
         or _many(by_unit, parked, published_count + len(given_up)),
     )
 
 
 def shared(
-    by_unit: Mapping[int, Sequence[Failed]],
-    alike: Mapping[str, Collection[int]],
-    *,
-    published_count: int,
-    tries: int,
+    by_unit: Mapping[int, Sequence[Failed]], alike: Mapping[str, Collection[int]], *, published_count: int
 ) -> Shared | None:
     """The defect that several units share beyond chance; None if there is none.
 
@@ -186,18 +186,24 @@ def shared(
     that is certain and not intermittent.
     """
     for signature_, units in sorted(alike.items()):
-        found = [f for unit in units for f in by_unit[unit] if f.signature == signature_]
-        settled = any(
-            len(_workers(by_unit[unit], signature_)) > 1 or len(by_unit[unit]) >= tries for unit in units
-        )
-        if len(units) > 1 and settled and by_chance(len(found), published_count) <= CHANCE:
-            return _shared("shared", found, units)
+        again = [len(_workers(by_unit[unit], signature_)) - 1 for unit in units]
+        if len(units) > 1 and by_chance(again, published=published_count) <= CHANCE:
+            return _shared(
+                "shared", [f for u in units for f in by_unit[u] if f.signature == signature_], units
+            )
     return None
 
 
-def by_chance(failures: int, published: int) -> float:
-    """The probability of so many failures in a row by bad luck alone: see `CHANCE`."""
-    return float((1 / (published + 2)) ** failures)
+def by_chance(again: Iterable[int], *, published: int) -> float:
+    """The probability that all tries again fail by bad luck, `again` of each unit that has failed alike: see `CHANCE`.
+
+    Of the units that were tried again most often, as many as say most: one more that fails never weakens what is known.
+    """
+    found, so_far = 1.0, 0
+    for units, more in enumerate(sorted(again, reverse=True), start=1):
+        so_far += more
+        found = min(found, min(FLAKY, (units + 1) / (published + units + 2)) ** so_far)
+    return found
 
 
 def _telling(failures: Sequence[Failed], flaky: Container[str]) -> list[Failed]:

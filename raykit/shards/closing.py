@@ -237,11 +237,9 @@ def percent(part: int, of: int) -> str:
         return "100 %"
     share = Decimal(100 * part) / Decimal(of)
     rest = min(share, 100 - share)
-    if rest >= Decimal("0.05"):
+    if rest >= Decimal("0.1"):
         return f"{share:.1f} %"
-    decimals = 2 - rest.adjusted()
-    text = f"{share:.{decimals}f}"
-    return f"{text.rstrip('0')} %" if share < 1 else f"{text} %"
+    return f"{share:.{2 - rest.adjusted()}f}".rstrip("0") + " %"
 
 
 def shortfall(rows: Rows) -> str:

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 
 from raykit.budget.amounts import time_cost
 from raykit.records import CanaryPassed, GenerationContract, SetFinding, UnitReceipt
-from raykit.shards import bounds
+from raykit.shards import bounds, units
 from raykit.shards.closing import Account
-from raykit.shards.units import unit_of
 
 FEW = 8
 """So many workers at most, until as many units more than the canary are published."""
 
 
 def most_workers(*, canary_passed: bool, canary_units: int, published: int, slots: int) -> int:
-    """How many workers there may be at once: one, then eight, then as many as there are slots."""
+    """How many workers there may be at once: one, then eight, then as many as there are slots.
+
+    `published` are the units that were made under this very contract.
+    """
     if not canary_passed:
         return min(1, slots)
     return slots if published >= canary_units + FEW else min(FEW, slots)
@@ -70,9 +72,9 @@ def canary_of(
         GateError: two receipts are of one unit, or one is of another contract.
         ValueError: no unit was measured.
     """
-    account = Account(contract)
+    account, canary = Account(contract), frozenset(units.canary_of(contract, canary_units))
     for receipt in receipts:
-        if receipt.unit < canary_units and receipt.given_up is None:
+        if receipt.unit in canary and receipt.given_up is None:
             account.add(receipt)
     found = account.tally()
     findings = bounds.judge_canary(contract, found.rows, found.failed, found.counts)
@@ -104,7 +106,7 @@ def projected(contract: GenerationContract, took_ms: Mapping[int, int]) -> Proje
     """
     if not took_ms:
         raise ValueError("no unit was measured")
-    rows = {unit: unit_of(contract, unit).rows for unit in took_ms}
+    rows = {unit: units.unit_of(contract, unit).rows for unit in took_ms}
 
     def whole(time_ms: int, of_rows: int) -> int:
         return -(-time_ms * contract.rows // of_rows)

@@ -26,7 +26,7 @@ from raykit import defects
 from raykit.defects import CERTAIN, Attempted, Failed, Judged, Shared
 from raykit.records import Claim, Conflict, Failure, GenerationContract
 from raykit.shards.spans import shown
-from raykit.shards.units import unit_id, units_of
+from raykit.shards.units import canary_of, unit_id, units_of
 
 Status = Literal["open", "claimed", "retrying", "parked", "published", "given-up"]
 
@@ -132,15 +132,17 @@ class Board:
         """
         self.contract = contract
         self.units = units_of(contract)
-        self._digest = contract.digest
         self._said = said
         self._tries = tries
         self._retried = retried or {}
         self._cleared_at = cleared_at
-        self._canary = range(0 if canary_passed else min(canary_units, self.units))
+        self._canary = () if canary_passed else canary_of(contract, canary_units)
         self._published = _mask(published, self.units)
         self.published_count = int(np.count_nonzero(self._published))
-        self._given_up = frozenset(unit for unit in given_up if not self._published[unit])
+        ever_given_up = frozenset(given_up)
+        self._given_up = frozenset(unit for unit in ever_given_up if not self._published[unit])
+        self.made_count = self.published_count - len(ever_given_up - self._given_up) - self._reused_count()
+        """Units that came to their receipt under this very contract."""
         self.in_hand: Mapping[int, Claim] = {
             unit: claim
             for unit, each in said.items()
@@ -151,7 +153,7 @@ class Board:
         self.passed_at = max(passed_at, self._seen_to_pass(before))
         """When the newest attempt began of which it is known that it came to a receipt."""
         self._counted = {unit: found for unit, each in said.items() if (found := self._counting(unit, each))}
-        self._judged = self._judge()
+        self._judged = self._judge(ever_given_up)
 
     # --- how far --------------------------------------------------------------------------------------------
 
@@ -287,26 +289,36 @@ class Board:
 
     # --- worked out -------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _digest(self) -> str:
+        return self.contract.digest
+
     def _counting(self, unit: int, said: Said) -> tuple[Failure, ...]:
         """The failures that count."""
         if not said.failures:
             return ()
-        after = self._retried.get(unit_id(self._digest, unit), 0) if self._retried else 0
+        after = self._retried.get(unit_id(self._digest, unit), 0) if self._retried else 0  # seldom any
         return tuple(each for each in said.failures if each.n > after and each.at >= self._cleared_at)
 
-    def _judge(self) -> Judged:
+    def _judge(self, ever_given_up: Collection[int]) -> Judged:
         return defects.judge(
             [
                 Attempted(unit=unit, failed=_failed(each))
                 for unit, failures in sorted(self._counted.items())
                 for each in failures
             ],
-            published=frozenset(unit for unit in self._counted if self._published[unit]),
-            published_count=self.published_count,
-            given_up=self._given_up,
+            published=frozenset(unit for unit in self._counted if self._published[unit]).difference(
+                ever_given_up
+            ),
+            published_count=self.made_count,
+            given_up=ever_given_up,
             canary=self._canary,
             tries=self._tries,
         )
+
+    def _reused_count(self) -> int:
+        spans = () if self.contract.reuses is None else self.contract.reuses.units
+        return sum(int(np.count_nonzero(self._published[first : last + 1])) for first, last in spans)
 
     def _seen_to_pass(self, before: Board | None) -> float:
         if before is None:
@@ -330,7 +342,7 @@ class Board:
         free = ~self._published
         free[[*self.in_hand, *self._given_up, *self._judged.parked]] = False
         if self._canary:
-            free[len(self._canary) :] = False
+            free &= _mask(self._canary, self.units)
         return free
 
     def _from(self, start: int) -> Iterator[int]:

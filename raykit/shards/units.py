@@ -44,3 +44,17 @@ def unit_id(contract: Digest, number: int) -> Digest:
 def input_of(contract: GenerationContract, row: int) -> tuple[int, int]:
     """Which input a row is made from, and which of its samples it is, both from 0."""
     return divmod(row, contract.samples)
+
+
+def canary_of(contract: GenerationContract, canary_units: int) -> tuple[int, ...]:
+    """The first units that are made under this contract: what an earlier one has made shows nothing of its producer."""
+    found: list[int] = []
+    unit = 0
+    for first, last in (*_reused(contract), (units_of(contract), units_of(contract))):
+        found += range(unit, min(first, unit + canary_units - len(found)))
+        unit = last + 1
+    return tuple(found)
+
+
+def _reused(contract: GenerationContract) -> tuple[tuple[int, int], ...]:
+    return () if contract.reuses is None else contract.reuses.units
