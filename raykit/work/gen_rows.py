@@ -1,7 +1,7 @@
 """Asks a recipe for rows of a synthetic set: batch by batch, every row accounted for.
 
-Each row draws from a stream of its own. What a batch cannot give is asked for row by row: a poison row costs itself, and
-not the rows beside it.
+Each row draws from a stream of its own. What a batch cannot give is asked for row by row: a poison row costs itself,
+and not the rows beside it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ class Made:
     data: bytes
     peak_bytes: int = 0
     """The most memory that was held; on an accelerator, of that."""
+    picture: bytes | None = None
+    """A PNG of its first rows, where the recipe draws them: of the first unit only."""
 
 
 class Make(Protocol):
