@@ -46,7 +46,7 @@ from raykit.store.attempts import (
     sealed,
 )
 from raykit.store.base import ObjectStore, Put
-from raykit.store.side_by_side import THREADS, side_by_side
+from raykit.store.side_by_side import side_by_side, threads_for
 
 Published = Literal["written", "already", "conflict", "late"]
 """What came of a receipt: it decided; its very bytes were there; other bytes were there first, which under an exact
@@ -98,13 +98,15 @@ def read_contract(store: ObjectStore, experiment: str, name: str, digest: Digest
 class Shards:
     """The units of one contract."""
 
-    def __init__(self, store: ObjectStore, contract: GenerationContract, *, threads: int = THREADS) -> None:
-        """`threads` is how many objects are asked for at once, where there are many."""
+    def __init__(
+        self, store: ObjectStore, contract: GenerationContract, *, threads: int | None = None
+    ) -> None:
+        """`threads` is how many objects are asked for at once, where there are many; as many as help if not said."""
         self.store = store
         self.contract = contract
         self.digest: Digest = contract.digest
         self._where = (contract.experiment, contract.name, self.digest)
-        self._threads = threads
+        self._threads = threads or threads_for(store)
         self._attempts: dict[str, Claim | Failure | Took | Conflict] = {}
         """By key, what has been read of attempts: it never changes."""
 

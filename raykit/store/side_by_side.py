@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
+from raykit.store.base import ObjectStore
+
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -15,7 +17,12 @@ THREADS = 16
 MAX_BATCH = 32
 
 
-def side_by_side(do: Callable[[A], B], items: Sequence[A], *, threads: int = THREADS) -> Iterator[B]:
+def threads_for(store: ObjectStore) -> int:
+    """How many threads make a store answer faster: a disk answers sooner than one thread hands over to another."""
+    return THREADS if "://" in store.url else 1
+
+
+def side_by_side(do: Callable[[A], B], items: Sequence[A], *, threads: int) -> Iterator[B]:
     """`do` of each item, in their order; some are done ahead while others are waited for, never all of them."""
     if threads < 2 or len(items) < 2:
         yield from map(do, items)
