@@ -30,6 +30,8 @@ GONE_S: Final = 5.0
 POLL_S: Final = 0.02
 NEAR_PERMILLE: Final = 900
 """A process that died so close to what it may hold has died of that."""
+PEAK: Final = "peak_bytes"
+"""In a tally: of this the greatest counts, and of all else the sum."""
 CGROUP: Final = Path("/sys/fs/cgroup")
 
 
@@ -47,7 +49,7 @@ class _Ending:
         kind, limit, state = self.end.kind, self.worker.orders.memory_bytes, self.worker.state
         if kind == "lost" and limit and state and state.peak_bytes * 1000 > limit * NEAR_PERMILLE:
             kind = "memory"
-        return Lost(kind=kind, why=self.end.why, at=time.time())
+        return Lost(kind=kind, why=self.end.why, at=time.time(), turns=self.worker.turns)
 
     def settle_at(self, now: float) -> tuple[WorkerLease, float, EndReason]:
         return self.worker.lease, now, "completed" if self.end.expected else "killed"
@@ -228,7 +230,7 @@ class Crew:
         for name, lost in list(self.lost.items()):
             if lost.at < looked_at:
                 del self.lost[name]
-                if name not in claimants:
+                if name not in claimants and not lost.turns:
                     self.failed_starts.append(lost.why)
 
 
@@ -236,7 +238,8 @@ def _added(tallies: Iterable[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for tally in tallies:
         for name, count in tally.items():
-            found[name] = found.get(name, 0.0) + count
+            so_far = found.get(name, 0.0)
+            found[name] = max(so_far, count) if name == PEAK else so_far + count
     return found
 
 

@@ -19,6 +19,8 @@ class Lost:
     why: str
     at: float
     """When, on the wall."""
+    turns: int = 0
+    """How many of its turns are known to have come to something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

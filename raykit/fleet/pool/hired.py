@@ -15,7 +15,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
-from raykit.errors import Broken, NotFoundError, RaykitError, Unknown
+from raykit.errors import Broken, InvalidInput, RaykitError, Refused, Unknown
 from raykit.fleet.pool.actor import ActorState, CameBack, Orders, hire, place_in
 from raykit.fleet.pool.lease import WorkerLease
 from raykit.fleet.session.local import NAMESPACE
@@ -188,7 +188,7 @@ class HiredWorker:
             self._rests_until = now + REST_S
             return
         self._gone = str(error)
-        if isinstance(error, Broken | NotFoundError):
+        if isinstance(error, Broken | InvalidInput | Refused):
             self.broken = error
 
     # --- its end --------------------------------------------------------------------------------------------

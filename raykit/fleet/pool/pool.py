@@ -39,8 +39,6 @@ from raykit.steer import (
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
 
-LOOK_SHARE: Final = 4
-"""Between two looks at the whole backlog: so many times what the last one took."""
 LONGEST_REST_S: Final = 10.0
 PAUSED_S: Final = 60.0
 """What a worker may take to finish its unit once a pause is in force."""
@@ -253,7 +251,7 @@ class Pool:
         began, began_at = time.monotonic(), time.time()
         desk.look()
         took_s = time.monotonic() - began
-        self._look_at = time.monotonic() + min(LONGEST_REST_S, LOOK_SHARE * took_s)
+        self._look_at = time.monotonic() + min(LONGEST_REST_S, self._hiring.settings.look_share * took_s)
         for line in desk.bury(self._crew.lost, self._crew.names):
             self._look_at = 0.0
             self._lines.append(f"{self._word} of {line}")

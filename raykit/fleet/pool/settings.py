@@ -34,6 +34,8 @@ class PoolSettings:
     gpus: float = 0.0
     """Of each worker. With one, the machine's memory says little about it, and bounds nothing."""
     price: Price = field(default_factory=Price)
+    look_share: int = 4
+    """Between two looks at the whole backlog: so many times what the last one took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
