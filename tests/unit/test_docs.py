@@ -213,6 +213,10 @@ SAMPLES = {
     "account": "digits-vae",
     "request": "0" * 64,
     "try": "2",
+    "set": "digits",
+    "contract": "0" * 64,
+    "unit": "00000012",
+    "chunk": "0" * 64,
 }
 PATTERNS = {
     "n": r"\d{12}",
@@ -224,6 +228,9 @@ PATTERNS = {
     "series": "development|monitor",
     "request": "[0-9a-f]{64}",
     "try": r"\d+",
+    "contract": "[0-9a-f]{64}",
+    "unit": r"\d{8,}",
+    "chunk": "[0-9a-f]{64}",
     "path": ".+",
 }
 
@@ -269,7 +276,7 @@ def test_the_examples_have_the_fields_of_their_records() -> None:
     seen = set()
     for name, example in examples():
         fields = {field.alias or key: field for key, field in classes[name].model_fields.items()}
-        if name.endswith("Entry"):
+        if name.endswith("Entry") or name == "UnitReceipt":
             del example["self_sha256"]  # the file's own seal, around the record
         required = {key for key, field in fields.items() if field.is_required()}
         if name == "Lock":
@@ -279,6 +286,7 @@ def test_the_examples_have_the_fields_of_their_records() -> None:
         seen.add(name)
     assert {"RunEntry", "Lock", "RunRecord", "Row", "EvaluationRow", "MonitorRow", "Manifest"} <= seen
     assert {"AccountEntry", "AccountOf"} <= seen
+    assert {"GenerationContract", "UnitReceipt", "SetManifest", "InputsManifest"} <= seen
 
 
 UNIONS = {

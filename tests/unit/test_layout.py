@@ -44,13 +44,24 @@ def kinds(name: str, run: str, number: int, file: str) -> Mapping[str, str]:
         layout.account_of("lineage", D): "account-of",
         layout.account_of("data", D): "account-of",
         layout.probe(file): "probe",
+        layout.generation_contract(name, run, D): "generation-contract",
+        layout.generation_attempt(name, run, D, "claims", number, number): "generation-claim",
+        layout.generation_attempt(name, run, D, "failures", number, number): "generation-failure",
+        layout.generation_attempt(name, run, D, "conflicts", number, number): "generation-conflict",
+        layout.generation_data(name, run, D, number, D): "generation-data",
+        layout.generation_receipt(name, run, D, number): "generation-receipt",
+        layout.generation_manifest(name, run, D): "generation-manifest",
+        layout.generation_snapshot(name, run, D): "generation-snapshot",
+        layout.generation_picture(name, run, file): "generation-picture",
+        layout.generation_inputs(name, D, "manifest.json"): "inputs",
+        layout.generation_inputs(name, D, f"{D}.parquet"): "inputs",
     }
 
 
 @given(NAMES, NAMES, NUMBERS, NAMES)
 def test_a_key_is_told_for_what_it_is(name: str, run: str, number: int, file: str) -> None:
     found = kinds(name, run, number, file)
-    assert len(found) == 25, "no two of them are the same key"
+    assert len(found) == 36, "no two of them are the same key"
     for key, kind in found.items():
         assert safe_key(key) == key
         known = layout.known(key)
@@ -59,6 +70,8 @@ def test_a_key_is_told_for_what_it_is(name: str, run: str, number: int, file: st
         assert known.parts.get("experiment", name) == name
         assert known.parts.get("run", run) == run
         assert known.parts.get("account", name) == name
+        assert known.parts.get("set", run) == run
+        assert int(known.parts.get("unit", number)) == number
 
 
 @given(NAMES, NUMBERS)
