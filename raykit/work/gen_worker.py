@@ -124,7 +124,8 @@ class UnitWorker:
         self._failures = 0
         """So many files of failures there were when it last looked."""
         self._known = _Known()
-        self._board: Board | None = None
+        self.board: Board | None = None
+        """How far the set is, as it was last listed, and with what this process has done since."""
         self._free: Iterator[int] = iter(())
         """What it may take, as the board has it."""
         self._at = 0
@@ -166,7 +167,7 @@ class UnitWorker:
                 self._acts, self._digest, self._scope
             )
             self._acts = acts
-            if changed and self._board is not None:
+            if changed and self.board is not None:
                 self._see()
         if self._acts.cancelled is not None:
             return f"cancelled by {self._acts.cancelled.person}: {self._acts.cancelled.reason}"
@@ -180,7 +181,7 @@ class UnitWorker:
                 failures = self._count_failures()
             self._stale |= failures != self._failures
         early = self._stale and self._look_again.affordable()
-        if self._board is not None and not early and not self._look_again.due():
+        if self.board is not None and not early and not self._look_again.due():
             return False
         self._look()
         return True
@@ -202,7 +203,7 @@ class UnitWorker:
 
     def _see(self) -> None:
         """A new board of what is known."""
-        self._board = Board(
+        self.board = Board(
             self._contract,
             self._known.published(),
             self._known.said,
@@ -213,11 +214,11 @@ class UnitWorker:
             given_up=self._acts.given_up.get(self._digest, {}),
             cleared_at=self._acts.cleared_at.get(self._scope, 0.0),
             over=self._over(),
-            before=self._board,
+            before=self.board,
             passed_at=self._passed_at,
             now=self._clock(),
         )
-        self._free = self._board.takable(self._at, name=self._name)
+        self._free = self.board.takable(self._at, name=self._name)
 
     def _over(self) -> set[tuple[int, int]]:
         """Attempts that nobody will end any more: of processes that are gone, and of this one."""
@@ -229,7 +230,7 @@ class UnitWorker:
 
     def _idle(self) -> Turn:
         """Why there is nothing to take."""
-        board = self._board
+        board = self.board
         assert board is not None
         if board.complete:
             return Turn(kind="nothing")
@@ -263,15 +264,15 @@ class UnitWorker:
         return None
 
     def _take(self, unit: int) -> _Taken | None:
-        assert self._board is not None
-        standing = self._board.standing(unit)
+        assert self.board is not None
+        standing = self.board.standing(unit)
         self._at = unit + 1
         if standing.unended is not None:
             if self._shards.receipt(unit) is not None:
                 return None  # published since the units were listed
             if not self._end(unit, standing.unended):
                 return None
-            standing = self._board.standing(unit)
+            standing = self.board.standing(unit)
             if standing.status == "parked":
                 return None
         claim = self._surely(
@@ -380,9 +381,9 @@ class UnitWorker:
             self._failures += first
             follows = "" if first else "others said so before"
         self._see()
-        assert self._board is not None
-        certain = cause.kind in defects.CERTAIN and cause.signature not in self._board.intermittent
-        follows = follows or self._follows(self._board, unit)
+        assert self.board is not None
+        certain = cause.kind in defects.CERTAIN and cause.signature not in self.board.intermittent
+        follows = follows or self._follows(self.board, unit)
         return Turn(kind="failed", detail=f"{cause.message}; {follows}", failed=cause.kind, spent=certain)
 
     @staticmethod
