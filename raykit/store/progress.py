@@ -56,24 +56,26 @@ class Progress:
         return int(self.accounts[:, 4].sum())
 
 
-def read_progress(shards: Shards) -> Progress:
+def read_progress(shards: Shards, published: Numbers | None = None) -> Progress:
     """What is published now: reads a listing, the snapshot, and the receipts that are not in it.
 
-    Raises:
-        CorruptError: a receipt is damaged, or of another unit.
-        StoreUnavailableError: the store did not answer.
-    """
-    return extended(shards, _snapshot(shards))
-
-
-def extended(shards: Shards, before: Progress) -> Progress:
-    """The same some time later: reads a listing, and the receipts that are new.
+    `published` are the units that a listing has shown just now: it is then not made again.
 
     Raises:
         CorruptError: a receipt is damaged, or of another unit.
         StoreUnavailableError: the store did not answer.
     """
-    published = shards.published()
+    return extended(shards, _snapshot(shards), published)
+
+
+def extended(shards: Shards, before: Progress, published: Numbers | None = None) -> Progress:
+    """The same some time later: reads a listing, if none is given, and the receipts that are new.
+
+    Raises:
+        CorruptError: a receipt is damaged, or of another unit.
+        StoreUnavailableError: the store did not answer.
+    """
+    published = shards.published() if published is None else published
     kept = before.accounts[np.isin(before.units, published)]
     new = np.setdiff1d(published, kept[:, 0], assume_unique=True)
     accounts = np.concatenate([kept, _accounts(shards.receipts(new))])

@@ -1,0 +1,503 @@
+"""The synthetic sets of an experiment as people look at them: how far each is, what it is made of, who is waited for.
+
+No Ray is needed. Only rows that are persisted count: what a worker has in hand is nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from raykit.candidates import Registry
+from raykit.candidates.rules import usable_for
+from raykit.errors import CorruptError, NotFoundError
+from raykit.pauses import Acts, InForce, pause_of, way_on
+from raykit.plan import Lock
+from raykit.records import (
+    CanaryPassed,
+    Contracted,
+    Failure,
+    GenerationContract,
+    Rows,
+    SetFinding,
+    SetManifest,
+)
+from raykit.shards.population import Facts, population
+from raykit.shards.standing import STATUSES, Board, Defect, Said, Status
+from raykit.shards.units import units_of
+from raykit.store.base import ObjectStore
+from raykit.store.candidates import read_candidate_registry
+from raykit.store.generation import Listing, Shards, read_contract
+from raykit.store.people import read_acts
+from raykit.store.place import gone
+from raykit.store.plans import read_lock
+from raykit.store.progress import Progress, extended, read_progress
+
+SetState = Literal[
+    "waiting",
+    "not started",
+    "canary",
+    "running",
+    "stopped",
+    "paused",
+    "parked",
+    "complete",
+    "cancelled",
+]
+"""`waiting`: no checkpoint is approved for it. `stopped`: there is more to do, and nobody is at it."""
+
+GENERATE = "raykit generate PLAN"
+DEFAULT_TRIES, DEFAULT_CANARY_UNITS = 3, 2
+NEWEST_FAILURES = 5
+MOST_RECEIPTS = 500
+"""So many receipts are read for the reasons of rows that were filtered or failed, while a set is not complete."""
+
+NO_ROWS = Rows(requested=0, produced=0, filtered=0, failed=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """Why rows were filtered and failed, by reason: how many."""
+
+    filtered: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    receipts: int = 0
+    """So many receipts tell them."""
+    of: int = 0
+    """So many could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """Attempts at units that came to nothing, and answers that differed."""
+
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """By kind of failure: how many attempts."""
+    newest: tuple[tuple[int, Failure], ...] = ()
+    """With their units, the newest first."""
+    disputed: tuple[int, ...] = ()
+    """Units that had two different answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What was made under the contract that counts."""
+
+    contract: GenerationContract
+    digest: str
+    said: Contracted
+    """What froze it."""
+    canary: CanaryPassed | None
+    manifest: SetManifest | None
+    """None as long as it is not closed."""
+    manifest_digest: str | None
+    rows: Rows
+    """Of the units that are published."""
+    size_bytes: int
+    units: Mapping[Status, int]
+    parked: tuple[int, ...] = ()
+    defect: Defect | None = None
+    """Why everyone on the contract has to stop."""
+    reasons: Reasons = Reasons()
+    attempts: Attempts = Attempts()
+
+    @property
+    def units_total(self) -> int:
+        return units_of(self.contract)
+
+    @property
+    def findings(self) -> tuple[SetFinding, ...]:
+        """Bounds that the complete set does not keep."""
+        return () if self.manifest is None else self.manifest.findings
+
+    @property
+    def scripted(self) -> bool:
+        """Only a script has approved the teacher."""
+        return self.said.scripted if self.manifest is None else self.manifest.scripted
+
+    @property
+    def population(self) -> Facts:
+        """How its rows are made: which population they stand for."""
+        return population(self.contract, self.said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRead:
+    """One synthetic set at one moment."""
+
+    experiment: str
+    name: str
+    state: SetState
+    detail: str | None = None
+    """More of why it is in that state."""
+    command: str | None = None
+    """What goes on with it; None where nothing has to be done."""
+    teacher: str = "selected"
+    """As the plan has it."""
+    rows: int | None = None
+    """Rows that are requested; None where nobody can say before its inputs are read."""
+    made: Made | None = None
+    """None before a contract is frozen."""
+    contracts: int = 0
+    """How many were frozen so far."""
+    pause: InForce | None = None
+
+    @property
+    def id(self) -> str:
+        """`EXPERIMENT/SET`."""
+        return f"{self.experiment}/{self.name}"
+
+    @property
+    def complete(self) -> bool:
+        """Every requested row is accounted for."""
+        return self.state == "complete"
+
+    @property
+    def words(self) -> str:
+        """Its state, as people read it."""
+        match self.state:
+            case "waiting":
+                return "waits for an approved checkpoint"
+            case "paused":
+                return "paused" if self.pause is None else self.pause.words
+            case "parked":
+                return "parked: a person is needed"
+            case "complete" if self.made is not None and self.made.findings:
+                return "complete, not within its bounds"
+            case "stopped" if self.detail is not None:
+                return f"stopped: {self.detail}"
+            case _:
+                return self.state
+
+    @property
+    def waits_for(self) -> str | None:
+        """Who has to do something; None if nobody has."""
+        if self.state in ("complete", "cancelled", "running", "canary"):
+            return None
+        people = self.state in ("waiting", "paused", "parked")
+        return "a person" if people else "a launch of its plan"
+
+    def plain(self) -> dict[str, Any]:
+        """The view as JSON values."""
+        return {
+            "experiment": self.experiment,
+            "set": self.name,
+            "state": self.state,
+            "words": self.words,
+            "detail": self.detail,
+            "complete": self.complete,
+            "waits_for": self.waits_for,
+            "command": self.command,
+            "teacher": self.teacher,
+            "contracts": self.contracts,
+            "paused": self.pause and {**self.pause.pause.plain(), "at": self.pause.at},
+            "rows": {"requested": self.rows} if self.made is None else _plain_rows(self.made),
+            "made": self.made and _plain_made(self.made),
+        }
+
+
+def _plain_rows(made: Made) -> dict[str, Any]:
+    """All rows of a set: those that are requested, and what became of them."""
+    rows = made.rows.plain()
+    open_ = made.contract.rows - made.rows.requested
+    return {**rows, "requested": made.contract.rows, "accounted": made.rows.requested, "open": open_}
+
+
+def _plain_made(made: Made) -> dict[str, Any]:
+    return {
+        "contract": {**made.contract.plain(), "digest": made.digest},
+        "population": dict(made.population),
+        "frozen": made.said.plain(),
+        "scripted": made.scripted,
+        "canary": made.canary and made.canary.plain(),
+        "manifest": made.manifest_digest,
+        "findings": [finding.plain() for finding in made.findings],
+        "size_bytes": made.size_bytes,
+        "units": {"total": made.units_total, **made.units},
+        "parked": list(made.parked),
+        "defect": made.defect and made.defect.words,
+        "filtered": dict(made.reasons.filtered),
+        "failed": dict(made.reasons.failed),
+        "reasons_from": {"receipts": made.reasons.receipts, "of": made.reasons.of},
+        "attempts": {
+            "failed": dict(made.attempts.failed),
+            "newest": [{"unit": unit, **failure.plain()} for unit, failure in made.attempts.newest],
+            "disputed": list(made.attempts.disputed),
+        },
+    }
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+class GenerationReader:
+    """The synthetic sets of one experiment, looked at again and again: what was read once and never changes is kept."""
+
+    def __init__(self, store: ObjectStore, experiment: str) -> None:
+        self._store = store
+        self.experiment = experiment
+        self._locks: dict[str, Lock] = {}
+        self._contracts: dict[str, _Contract] = {}
+
+    def look(self, *, now: float, acts: Acts | None = None, whole: bool = False) -> tuple[SetRead, ...]:
+        """Every set of the newest plan, and every one that has a contract. `acts` saves reading what people have said.
+
+        With `whole`, the reasons of rows and attempts at complete sets are read as well.
+
+        Raises:
+            CorruptError: a log or a record is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        acts = acts or read_acts(self._store, self.experiment)
+        planned = self._planned(acts)
+        names = dict.fromkeys([*planned, *acts.contracted])
+        if not names:
+            return ()
+        waiting = [name for name in names if name not in acts.contracted]
+        registry = read_candidate_registry(self._store) if waiting else Registry()
+        return tuple(
+            self._frozen(name, planned.get(name, {}), acts, now, whole=whole)
+            if name in acts.contracted
+            else self._unfrozen(name, planned[name], acts, registry)
+            for name in names
+        )
+
+    def _planned(self, acts: Acts) -> Mapping[str, Mapping[str, Any]]:
+        """The tables `[generate.NAME]` of the newest plan."""
+        if not acts.locked:
+            return {}
+        digest = acts.locked[-1].plan
+        if digest not in self._locks:
+            try:
+                self._locks[digest] = read_lock(self._store, self.experiment, digest)
+            except NotFoundError as error:
+                raise CorruptError(f"the lock that says what is generated is gone: {error}") from error
+        tables: Mapping[str, Mapping[str, Any]] = self._locks[digest].settings.get("generate", {})
+        return tables
+
+    def _unfrozen(self, name: str, settings: Mapping[str, Any], acts: Acts, registry: Registry) -> SetRead:
+        """A set without a contract: what keeps it from being begun."""
+        teacher, rows = str(settings.get("teacher", "selected")), settings.get("rows")
+        pause = pause_of(acts, self.experiment, "generate")
+        missing = missing_approval(registry, self.experiment, teacher)
+        state: SetState = "not started" if missing is None else "waiting"
+        command: str | None = GENERATE if missing is None else missing
+        if acts.cancelled is not None:
+            state, command = "cancelled", None
+        elif pause is not None:
+            state, command = "paused", way_on(pause)
+        return SetRead(
+            experiment=self.experiment,
+            name=name,
+            state=state,
+            command=command,
+            teacher=teacher,
+            rows=rows,
+            pause=pause,
+        )
+
+    def _frozen(
+        self, name: str, settings: Mapping[str, Any], acts: Acts, now: float, *, whole: bool
+    ) -> SetRead:
+        """A set with a contract."""
+        said = acts.contracted[name][-1]
+        if said.contract not in self._contracts:
+            self._contracts[said.contract] = _Contract(self._store, self.experiment, said)
+        contract = self._contracts[said.contract]
+        pause = pause_of(acts, self.experiment, "generate", said.contract)
+        made, board = contract.look(settings, acts, now, whole=whole)
+        state, detail, command = _state(made, board, acts, pause)
+        return SetRead(
+            experiment=self.experiment,
+            name=name,
+            state=state,
+            detail=detail,
+            command=command,
+            teacher=str(settings.get("teacher", said.candidate)),
+            rows=made.contract.rows,
+            made=made,
+            contracts=len(acts.contracted[name]),
+            pause=None if state in ("complete", "cancelled") else pause,
+        )
+
+
+def read_sets(
+    store: ObjectStore, experiment: str, *, now: float, acts: Acts | None = None, whole: bool = True
+) -> tuple[SetRead, ...]:
+    """The synthetic sets of an experiment, once.
+
+    Raises:
+        CorruptError: a log or a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return GenerationReader(store, experiment).look(now=now, acts=acts, whole=whole)
+
+
+def missing_approval(registry: Registry, experiment: str, teacher: str) -> str | None:
+    """The next act that lets a checkpoint make a set; None if one may. Whether its QC holds is judged at the launch."""
+    own = [each for each in registry.candidates.values() if each.said.experiment == experiment]
+    meant = own if teacher == "selected" else [each for each in own if each.name == teacher]
+    if any(usable_for(each, "generation") is not None for each in meant):
+        return None
+    standing = [each for each in meant if each.rejected is None]
+    if standing:
+        name = standing[-1].name
+        return f"raykit candidates approve {name} --use generation --reason ... --by NAME"
+    name = f"{experiment}-teacher" if teacher == "selected" else teacher
+    return f"raykit candidates register {name} {experiment}@UPDATE --role ROLE --by NAME"
+
+
+# --- one contract -------------------------------------------------------------------------------------------
+
+
+class _Contract:
+    """What is under one contract. Its receipts are read once each, its manifest as well."""
+
+    def __init__(self, store: ObjectStore, experiment: str, said: Contracted) -> None:
+        self._shards = Shards(store, read_contract(store, experiment, said.name, said.contract))
+        self._said = said
+        self._progress: Progress | None = None
+        self._manifest: SetManifest | None = None
+        self._manifest_digest: str | None = None
+
+    def look(
+        self, settings: Mapping[str, Any], acts: Acts, now: float, *, whole: bool
+    ) -> tuple[Made, Board | None]:
+        """How far it is; with its board, unless it is closed."""
+        if self._manifest is None:
+            self._manifest = self._shards.manifest()
+            self._manifest_digest = None if self._manifest is None else self._manifest.digest
+        if self._manifest is not None:
+            return self._closed(self._manifest, acts, whole=whole), None
+        return self._open(settings, acts, now, whole=whole)
+
+    def _closed(self, manifest: SetManifest, acts: Acts, *, whole: bool) -> Made:
+        units = units_of(self._shards.contract)
+        counts = {status: units if status == "published" else 0 for status in STATUSES}
+        return self._made(
+            acts,
+            rows=manifest.rows,
+            size_bytes=manifest.size_bytes,
+            units=counts,
+            reasons=Reasons(filtered=manifest.filtered, failed=manifest.failed, receipts=units, of=units),
+            attempts=_attempts(self._shards.listing()) if whole else Attempts(),
+        )
+
+    def _open(
+        self, settings: Mapping[str, Any], acts: Acts, now: float, *, whole: bool
+    ) -> tuple[Made, Board]:
+        listing = self._shards.listing()
+        published = listing.published
+        progress = (
+            read_progress(self._shards, published)
+            if self._progress is None
+            else extended(self._shards, self._progress, published)
+        )
+        self._progress = progress
+        digest = self._shards.digest
+        over = [
+            (unit, claims[-1].n)
+            for unit, claims in listing.claims.items()
+            if claims and gone(claims[-1].place)
+        ]
+        board = Board(
+            self._shards.contract,
+            progress.units,
+            _said_in(listing),
+            tries=int(settings.get("tries", DEFAULT_TRIES)),
+            canary_units=int(settings.get("canary_units", DEFAULT_CANARY_UNITS)),
+            canary_passed=digest in acts.canaries,
+            retried=acts.retried,
+            given_up=acts.given_up.get(digest, {}),
+            cleared_at=acts.cleared_at.get(f"contract:{digest}", 0.0),
+            over=over,
+            now=now,
+        )
+        made = self._made(
+            acts,
+            rows=progress.rows,
+            size_bytes=progress.size_bytes,
+            units=board.counts,
+            parked=board.parked,
+            defect=board.defect,
+            reasons=_reasons(self._shards, progress) if whole else Reasons(),
+            attempts=_attempts(listing),
+        )
+        return made, board
+
+    def _made(self, acts: Acts, **found: Any) -> Made:
+        return Made(
+            contract=self._shards.contract,
+            digest=self._shards.digest,
+            said=self._said,
+            canary=acts.canaries.get(self._shards.digest),
+            manifest=self._manifest,
+            manifest_digest=self._manifest_digest,
+            **found,
+        )
+
+
+def _state(
+    made: Made, board: Board | None, acts: Acts, pause: InForce | None
+) -> tuple[SetState, str | None, str | None]:
+    """Its state, why, and what goes on with it."""
+    if board is None:
+        return "complete", None, None
+    if acts.cancelled is not None:
+        return "cancelled", None, None
+    if pause is not None:
+        return "paused", None, way_on(pause)
+    if board.in_hand:
+        return "running" if made.canary is not None else "canary", None, None
+    if board.parked and not board.open_count:
+        name = f"{made.contract.experiment}/{made.contract.name}"
+        return "parked", None, f"raykit generate retry {name} --reason ... --by NAME"
+    if not board.published_count and not made.attempts.failed:
+        return "not started", None, GENERATE
+    if board.defect is not None:
+        return "stopped", board.defect.words, GENERATE
+    if board.complete:
+        return "stopped", "every unit is published, and it is not closed yet", GENERATE
+    return "stopped", "nobody is at it", GENERATE
+
+
+def _said_in(listing: Listing) -> dict[int, Said]:
+    """By unit, what is said of the attempts at it."""
+    units = {*listing.claims, *listing.failures, *listing.conflicts}
+    return {
+        unit: Said(
+            claims=listing.claims.get(unit, ()),
+            failures=listing.failures.get(unit, ()),
+            conflicts=listing.conflicts.get(unit, ()),
+        )
+        for unit in units
+    }
+
+
+def _attempts(listing: Listing) -> Attempts:
+    failures = [(unit, failure) for unit, each in listing.failures.items() for failure in each]
+    newest = sorted(failures, key=lambda each: (each[1].at, each[0], each[1].n), reverse=True)
+    return Attempts(
+        failed=dict(Counter(failure.kind for _, failure in failures).most_common()),
+        newest=tuple(newest[:NEWEST_FAILURES]),
+        disputed=tuple(sorted(listing.conflicts)),
+    )
+
+
+def _reasons(shards: Shards, progress: Progress) -> Reasons:
+    """Why rows were filtered and failed; of many units, as far as the newest ones tell."""
+    telling = progress.accounts[(progress.accounts[:, 2] + progress.accounts[:, 3]) > 0][:, 0]
+    read: Sequence[int] = telling[-MOST_RECEIPTS:].tolist()
+    filtered: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    for receipt in shards.receipts(read):
+        filtered.update(receipt.filtered)
+        failed.update(receipt.failed)
+    return Reasons(
+        filtered=dict(filtered.most_common()),
+        failed=dict(failed.most_common()),
+        receipts=len(read),
+        of=len(telling),
+    )
