@@ -80,8 +80,8 @@ def holds_store(found: ReadRoot) -> bool:
     """
     from raykit.store import layout
 
-    places = (layout.experiments(), layout.candidates_log())
-    return any(layout.known(item.key) is not None for place in places for item in found.store.list(place))
+    candidates = found.store.list(layout.candidates_log())
+    return bool(found.experiments()) or any(layout.known(item.key) is not None for item in candidates)
 
 
 def require_store(found: ReadRoot) -> None:

@@ -29,6 +29,7 @@ from raykit.records import (
 from raykit.store import layout, open_store
 from raykit.store.accounts import accounts as account_names
 from raykit.store.base import ObjectStore
+from raykit.store.folders import folders
 from raykit.store.log import Log, RunLog
 from raykit.store.place import alive
 
@@ -51,6 +52,9 @@ class _Around:
     ledgers: Ledgers
     fleet: Log[FleetEntry]
 
+
+PARTS = frozenset(("log", "plans", "code", "env", "data", "runs", "qc", "generation", "inputs", "report"))
+"""Folders of an experiment: where none of them is, somebody else's files lie."""
 
 LET_GO = frozenset({"completed", "paused", "failed"})
 """States of a run whose launch has ended in good order."""
@@ -87,8 +91,8 @@ class Root:
         Raises:
             StoreUnavailableError: the store did not answer.
         """
-        known = (layout.known(listed.key) for listed in self.store.list(layout.experiments()))
-        return sorted({found.parts["experiment"] for found in known if found is not None})
+        names = folders(self.store, layout.experiments())
+        return [name for name in names if not PARTS.isdisjoint(folders(self.store, layout.experiment(name)))]
 
     def runs(self, experiment: str | None = None) -> list[RunView]:
         """Every run, or those of one experiment. A run that cannot be read is there too, as `corrupt`.
@@ -242,15 +246,8 @@ class Root:
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _run_names(self, experiment: str | None) -> list[tuple[str, str]]:
-        prefix = layout.experiments() if experiment is None else layout.runs(experiment)
-        known = (layout.known(listed.key) for listed in self.store.list(prefix))
-        return sorted(
-            {
-                (found.parts["experiment"], found.parts["run"])
-                for found in known
-                if found and "run" in found.parts
-            }
-        )
+        names = self.experiments() if experiment is None else [experiment]
+        return [(name, run) for name in names for run in folders(self.store, layout.runs(name))]
 
     def _unknown(self, name: str) -> NotFoundError:
         names = [f"{experiment}/{run}" for experiment, run in self._run_names(None)]

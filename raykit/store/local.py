@@ -169,6 +169,20 @@ class LocalStore:
         """
         return self._walk(safe_key(prefix).split("/") if prefix else [])
 
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """The folders directly below `prefix` that hold an object.
+
+        Raises:
+            UnsafeNameError: `prefix` is not `/`-joined safe names.
+            CorruptError: a symbolic link, or something that is no regular file, is there.
+            StoreUnavailableError: the disk did not answer.
+        """
+        parts = safe_key(prefix).split("/")
+        with _answering(f"list {prefix}"), self._folders(parts) as folders:
+            found = sorted(_entries(folders[-1], prefix)) if folders else []
+        names = [name[:-1] for name, _ in found if name.endswith("/")]
+        return tuple(name for name in names if next(self._walk([*parts, name]), None) is not None)
+
     def put_new(self, key: str, data: Data) -> Stored:
         """Create `key`, durably, unless it exists. A repeated put of the same bytes writes nothing.
 

@@ -58,7 +58,7 @@ from raykit.errors import (
     UnsafeNameError,
     UnusableRootError,
 )
-from raykit.ids import safe_key
+from raykit.ids import NAME, safe_key
 from raykit.store.base import Data, Listed, Put, Stored, chunks
 
 T = TypeVar("T")
@@ -243,6 +243,19 @@ class S3Store:
         start = self._name(prefix) + "/" if prefix else self._prefix
         return iter(sorted(self._pages(start)))
 
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """The next part of every key that has at least two more after `prefix`.
+
+        Raises:
+            UnsafeNameError: `prefix` is not `/`-joined safe names.
+            StoreUnavailableError: the store did not answer, or refused.
+        """
+        start = self._name(prefix) + "/"
+        pages = self._listed(start, {"Delimiter": "/"})
+        found = (str(item["Prefix"]) for page in pages for item in page.get("CommonPrefixes", []))
+        names = sorted({each.removeprefix(start).rstrip("/") for each in found})
+        return tuple(name for name in names if NAME.fullmatch(name))
+
     def put_new(self, key: str, data: Data) -> Stored:
         """Create `key`, durably, unless it exists.
 
@@ -383,14 +396,19 @@ class S3Store:
         return _Reader(read, int(found["ContentLength"]))
 
     def _pages(self, prefix: str) -> Iterator[Listed]:
-        after: dict[str, str] = {}
-        while True:
-            request = self._request("list_objects_v2", {"Prefix": prefix, **after})
-            page = self._ask(f"list {prefix or self.url}", request)
+        for page in self._listed(prefix, {}):
             for item in page.get("Contents", []):
                 key = str(item["Key"]).removeprefix(self._prefix)
                 with contextlib.suppress(UnsafeNameError):
                     yield Listed(safe_key(key), int(item["Size"]))
+
+    def _listed(self, prefix: str, how: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        """The pages of a listing."""
+        after: dict[str, str] = {}
+        while True:
+            request = self._request("list_objects_v2", {"Prefix": prefix, **how, **after})
+            page = self._ask(f"list {prefix or self.url}", request)
+            yield page
             if not page.get("IsTruncated"):
                 return
             after = {"ContinuationToken": page["NextContinuationToken"]}

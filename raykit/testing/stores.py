@@ -19,6 +19,7 @@ import pytest
 
 from raykit.errors import ConflictError, CorruptError, NotFoundError, UnsafeNameError
 from raykit.store.base import Chunk, Listed, ObjectStore, Put
+from raykit.store.folders import folders
 from raykit.store.probe import probe
 
 BAD_KEYS = (
@@ -215,6 +216,12 @@ class StoreTests:
         assert [key for key, _ in store.list("a/b")] == ["a/b/c", "a/b/c.d"]
         assert list(store.list("ab")) == []
         assert list(store.list("nothing/here")) == []
+
+    def test_folders_are_told_without_what_lies_in_them(self, store: ObjectStore) -> None:
+        for key in ("a", "b/c", "b/d/e", "b/d/f", "b/g/h/i", "c/x"):
+            store.put_new(key, b"x")
+        assert folders(store, "b") == ("d", "g")
+        assert folders(store, "c") == folders(store, "nothing/here") == ()
 
     def test_a_long_listing_is_whole(self, store: ObjectStore) -> None:
         keys = [f"log/{i:012d}.json" for i in range(self.many)]

@@ -465,7 +465,8 @@ def test_reading_loads_neither_ray_nor_torch_nor_pyarrow() -> None:
 
 
 def test_the_package_says_what_it_offers() -> None:
-    names = {"Classes", "Field", "Image", "LossTerm", "Recipe", "Root", "Text", "__version__", "open"}
+    recipes = {"Classes", "Field", "Image", "LossTerm", "Recipe", "Text"}
+    names = recipes | {"GeneratedSet", "Root", "__version__", "generated", "open"}
     assert set(raykit.__all__) == names
     assert raykit.__version__
     assert raykit.Root is Root
