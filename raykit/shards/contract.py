@@ -173,7 +173,13 @@ def changes(contract: GenerationContract, draft: Draft, probed: Probed | None = 
         facts = probed.facts if draft.exact and contract.exact else contract.facts
         was |= _of_producer(contract.columns, contract.normalization, contract.facts)
         now |= _of_producer(probed.columns, probed.normalization, facts)
-    return tuple(Change(field=name, was=a, now=b) for name, a, b in differences(was, now))
+    found = differences(_without_empty(was), _without_empty(now))
+    return tuple(Change(field=name, was=a, now=b) for name, a, b in found)
+
+
+def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An empty table differs from one with keys by those keys alone."""
+    return {name: value for name, value in settings.items() if value != {}}
 
 
 def _in_words_of_plan(found: GenerationContract | Draft) -> dict[str, Any]:

@@ -10,7 +10,21 @@ from typing import Any
 
 import pytest
 
-from raykit.defects import CERTAIN, SHARED, Failed, confirmed, next_after, signature
+from raykit.defects import (
+    CERTAIN,
+    CHANCE,
+    FLAKY,
+    SHARED,
+    Attempted,
+    Failed,
+    Judged,
+    by_chance,
+    confirmed,
+    intermittent,
+    judge,
+    next_after,
+    signature,
+)
 from raykit.errors import (
     ConflictError,
     CorruptError,
@@ -34,6 +48,7 @@ KINDS: tuple[FailureKind, ...] = (
     "recipe",
     "data",
     "corrupt",
+    "bounds",
 )
 
 
@@ -66,8 +81,9 @@ def test_the_same_from_a_second_process_stops_everyone(kind: FailureKind) -> Non
     assert next_after([failed(kind, "a", "x"), failed(kind, "b", "y")], tries=9) == "retry"
 
 
-def test_bad_bytes_put_one_unit_aside_and_stop_nobody() -> None:
-    assert next_after([failed("corrupt", "a"), failed("corrupt", "b")], tries=9) == "park"
+@pytest.mark.parametrize("kind", sorted(CERTAIN - SHARED))
+def test_what_is_wrong_with_one_unit_puts_it_aside_and_stops_nobody(kind: FailureKind) -> None:
+    assert next_after([failed(kind, "a"), failed(kind, "b")], tries=9) == "park"
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - CERTAIN))
@@ -91,6 +107,123 @@ def test_a_signature_is_of_kind_error_and_place() -> None:
     ]
     assert len(set(told)) == 4
     assert told[0] == signature("recipe", "ValueError", iter(["a"]))
+
+
+# --- all failures of a contract together --------------------------------------------------------------------
+
+
+def attempts(*units: tuple[int, str], kind: FailureKind = "recipe", cause: str = "x") -> list[Attempted]:
+    """`(3, "ab")`: unit 3 has failed in the processes a and b."""
+    return [
+        Attempted(unit=unit, failed=failed(kind, worker, cause))
+        for unit, workers in units
+        for worker in workers
+    ]
+
+
+def judged(
+    found: list[Attempted], *, published: tuple[int, ...] = (), count: int = 20, **other: Any
+) -> Judged:
+    return judge(found, **{"published": published, "published_count": count, "tries": 3, **other})
+
+
+def test_nothing_has_failed() -> None:
+    assert judged([]) == Judged()
+
+
+def test_one_failure_makes_its_unit_suspected() -> None:
+    # covers F25
+    found = judged(attempts((3, "a")))
+    assert found.suspected == {3}
+    assert not found.parked
+    assert found.shared is None
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - CERTAIN))
+def test_bad_luck_of_one_attempt_suspects_nothing(kind: FailureKind) -> None:
+    assert judged(attempts((3, "ab"), kind=kind)) == Judged()
+    spent = judged(attempts((3, "abc"), kind=kind))
+    assert spent.parked == {3}
+    assert spent.doubted == {}
+
+
+@pytest.mark.parametrize("kind", sorted(CERTAIN))
+def test_two_processes_at_one_unit_alone_park_it(kind: FailureKind) -> None:
+    found = judged(attempts((3, "ab"), kind=kind))
+    assert found.parked == {3}
+    assert found.doubted == {3: signature(kind, "x")}
+    assert judged(attempts((3, "aa"), kind=kind)).parked == frozenset(), "one process is one witness"
+    assert judged([*attempts((3, "a")), *attempts((3, "b"), cause="y")]).parked == frozenset()
+    assert judged(attempts((3, "ab"), kind=kind), canary={3}).parked == frozenset(), (
+        "a canary has all its tries"
+    )
+
+
+def test_what_a_unit_has_got_over_says_nothing() -> None:
+    # covers F26
+    found = attempts((3, "ab"), (4, "cd"), (7, "e"))
+    assert intermittent(found, {7}) == {signature("recipe", "x")}
+    assert judged(found, published=(7,)) == Judged(intermittent=frozenset({signature("recipe", "x")}))
+    spent = judged([*found, *attempts((3, "f"))], published=(7,))
+    assert (spent.parked, spent.doubted, spent.suspected) == ({3}, {}, frozenset())
+    other = judged([*found, *attempts((5, "g"), cause="y")], published=(7,))
+    assert other.suspected == {5}, "another cause says something"
+
+
+def test_several_units_alike_are_a_defect_once_others_have_tried_them_again() -> None:
+    # covers F25, FLEET-01
+    assert judged(attempts((3, "a"), (4, "b"), (5, "c"), (6, "d")), count=50).shared is None
+    here = judged(attempts((3, "abe"), (4, "bcd")), count=50)
+    assert here.shared is not None
+    assert (here.shared.why, here.shared.kind) == ("shared", "recipe")
+    assert here.shared.signature == signature("recipe", "x")
+    assert (here.shared.units, here.shared.failures, here.shared.workers) == ((3, 4), 6, 5)
+    assert judged(attempts((3, "abe"), (4, "bcd")), count=10).shared is None, "it may be chance yet"
+    alone = judged(attempts((3, "abcdefghijkl")), count=1000)
+    assert alone.shared is None, "one unit is the matter of one unit"
+    apart = judged([*attempts((3, "abc")), *attempts((4, "abc"), cause="y")], count=1000)
+    assert apart.shared is None, "so are two that have nothing in common"
+
+
+def test_a_unit_that_was_given_up_is_out_of_it() -> None:
+    found = attempts((3, "abc"), (4, "abc"))
+    assert judged(found, count=1000).shared is not None
+    assert judged(found, count=1000, given_up={3}).shared is None
+    assert judged(found, count=1000, given_up={3, 4}) == Judged()
+
+
+def test_a_canary_unit_has_all_its_tries() -> None:
+    # covers FLEET-08
+    assert judged(attempts((0, "ab")), count=0, canary={0, 1}).shared is None
+    found = judged(attempts((0, "abc")), count=0, canary={0, 1}).shared
+    assert found is not None
+    assert (found.why, found.units, found.failures) == ("canary", (0,), 3)
+    lost = judged(attempts((1, "abc"), kind="lost"), count=1, canary={0, 1}).shared
+    assert lost is not None
+    assert lost.why == "canary", "what is bad luck elsewhere is not while nothing has come of anything"
+    over = judged(attempts((0, "abc"), (1, "d")), published=(1,), count=1, canary={0, 1})
+    assert over.shared is None
+    assert over.parked == {0}
+
+
+def test_parked_units_are_no_matter_of_their_own_once_they_are_many() -> None:
+    many = [attempt for unit in range(8) for attempt in attempts((unit, "abc"), cause=f"cause {unit}")]
+    found = judged(many, count=71)
+    assert found.shared is not None
+    assert (found.shared.why, found.shared.signature, found.shared.units) == ("parked", None, tuple(range(8)))
+    assert judged(many, count=72).shared is None
+    assert judged(many[3:], count=0).shared is None
+
+
+def test_how_much_has_to_be_seen_before_it_is_no_chance() -> None:
+    needs = {}
+    for published in (2, 10, 50, 1000):
+        again = next(n for n in range(1, 20) if by_chance([2] * n, published=published) <= CHANCE)
+        needs[published] = again
+    assert needs == {2: 4, 10: 4, 50: 2, 1000: 1}
+    assert by_chance([], published=5) == 1
+    assert by_chance([0] * 50, published=5) == 1, "failing once is no evidence, however many do"
+    assert by_chance([1] * 8, published=0) == pytest.approx(FLAKY**8)
 
 
 # --- of which class -----------------------------------------------------------------------------------------
