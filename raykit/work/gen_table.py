@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from numpy.typing import NDArray
 from raykit.errors import GateError
 from raykit.records import Column
 from raykit.shards.bounds import OWN_COLUMNS
+from raykit.store.contents import CONTENT_BYTES, is_list, is_text, whole
 from raykit.store.parquet import as_stored, columns_of
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
-
-CONTENT_BYTES = 8
-"""Of the sha256 of a row's content."""
 
 KEPT = "numbers, booleans, text, bytes, dates and times, and lists and structs of those"
 
@@ -96,19 +93,13 @@ def kept_columns(schema: pa.Schema) -> tuple[Column, ...]:
 
 
 def _is_kept(type_: pa.DataType) -> bool:
-    if _is_list(type_):
+    if is_list(type_):
         return _is_kept(type_.value_type)
     if pa.types.is_struct(type_):
         return type_.num_fields > 0 and all(_is_kept(field.type) for field in type_)
     types = pa.types
     plain = types.is_primitive(type_) and not (types.is_interval(type_) or types.is_duration(type_))
-    return plain or bool(types.is_decimal(type_)) or _is_text(type_)
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    types = pa.types
-    text = types.is_string(type_) or types.is_large_string(type_)
-    return bool(text or types.is_binary(type_) or types.is_large_binary(type_))
+    return plain or bool(types.is_decimal(type_)) or is_text(type_)
 
 
 def require_columns(found: Sequence[Column], wanted: Sequence[Column]) -> None:
@@ -139,12 +130,12 @@ def nonfinite(table: pa.Table) -> Mask:
     bad = np.zeros(table.num_rows, np.bool_)
     for column in table.columns:
         if _has_floats(column.type):
-            bad |= _nonfinite(_whole(column))
+            bad |= _nonfinite(whole(column))
     return bad
 
 
 def _has_floats(type_: pa.DataType) -> bool:
-    if _is_list(type_):
+    if is_list(type_):
         return _has_floats(type_.value_type)
     if pa.types.is_struct(type_):
         return any(_has_floats(field.type) for field in type_)
@@ -153,7 +144,7 @@ def _has_floats(type_: pa.DataType) -> bool:
 
 def _nonfinite(array: pa.Array) -> Mask:
     bad = np.zeros(len(array), np.bool_)
-    if _is_list(array.type):
+    if is_list(array.type):
         inner = _nonfinite(array.flatten())
         if inner.any():
             bad[pc.list_parent_indices(array).to_numpy(zero_copy_only=False)[inner]] = True
@@ -170,10 +161,10 @@ def empty(table: pa.Table) -> Mask:
     """Which rows have a text, bytes or list that is null or of length 0."""
     bad = np.zeros(table.num_rows, np.bool_)
     for column in table.columns:
-        array = _whole(column)
-        if _is_text(array.type):
+        array = whole(column)
+        if is_text(array.type):
             lengths = pc.binary_length(array)
-        elif _is_list(array.type):
+        elif is_list(array.type):
             lengths = pc.list_value_length(array)
         else:
             continue
@@ -187,68 +178,9 @@ def flagged(column: pa.ChunkedArray) -> int:
     return int(pc.sum(column, min_count=0).as_py())
 
 
-def contents(table: pa.Table) -> bytes:
-    """Eight bytes for each row: equal exactly for rows with equal values, in whatever unit they are."""
-    pieces = [list(_pieces(_whole(column))) for column in table.columns]
-    return b"".join(
-        hashlib.sha256(b"".join(parts)).digest()[:CONTENT_BYTES] for parts in zip(*pieces, strict=True)
-    )
-
-
 def distinct(hashes: bytes) -> int:
     """How many different contents there are."""
     return len(np.unique(np.frombuffer(hashes, dtype=f"<u{CONTENT_BYTES}")))
-
-
-def _pieces(array: pa.Array) -> Iterator[bytes]:
-    """Each value as bytes that no other value, and no run of other values, has."""
-    if _is_list(array.type) and _is_number(array.type.value_type) and not array.flatten().null_count:
-        yield from _runs(array)
-    elif _is_number(array.type) and not array.null_count:
-        raw, width = _raw(array)
-        yield from (raw[at : at + width] for at in range(0, len(raw), width))
-    elif _is_text(array.type):
-        for value in array.to_pylist():
-            data = value.encode() if isinstance(value, str) else value
-            yield b"\0" if data is None else b"\1" + len(data).to_bytes(8, "little") + data
-    else:
-        for value in array.to_pylist():
-            data = repr(value).encode()
-            yield b"\2" + len(data).to_bytes(8, "little") + data
-
-
-def _runs(array: pa.Array) -> Iterator[bytes]:
-    """The lists of numbers, each with its length in front."""
-    raw, width = _raw(array.flatten())
-    at = 0
-    for length in pc.list_value_length(array).to_pylist():
-        end = at + (length or 0) * width
-        yield b"\0" if length is None else b"\1" + length.to_bytes(8, "little") + raw[at:end]
-        at = end
-
-
-def _raw(array: pa.Array) -> tuple[bytes, int]:
-    """The values of numbers one after the other, and how many bytes each has; zero has no sign."""
-    values = array.to_numpy(zero_copy_only=False)
-    if values.dtype.kind == "f":
-        values = values + values.dtype.type(0)
-    return values.tobytes(), values.dtype.itemsize
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(type_) or types.is_floating(type_) or types.is_boolean(type_))
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
 
 
 def _wrong(what: str, rule: str, *, field: str = "recipe.generate") -> GateError:

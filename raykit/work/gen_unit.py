@@ -20,10 +20,11 @@ import torch
 from raykit.errors import GateError
 from raykit.ids import sha256
 from raykit.records import GenerationContract, UnitReceipt
-from raykit.shards.bounds import NOT_IN_FILE, OWN_COLUMNS, require_unit
+from raykit.shards.bounds import NOT_IN_FILE, require_unit
 from raykit.shards.contract import REVISION, Draft
 from raykit.shards.units import Unit
 from raykit.store.base import ObjectStore
+from raykit.store.contents import contents_of, own_columns
 from raykit.store.inputs import InputsReader, read_inputs_manifest
 from raykit.store.parquet import parquet_bytes, schema_of
 from raykit.train.build import DTYPE
@@ -126,14 +127,14 @@ class Producer:
             answer = self._rows(unit.first, unit.rows)
         data, receipt = self._receipt(unit, answer)
         require_unit(self._contract.bounds, receipt.rows, receipt.failed, receipt.counts)
-        _require_some(answer)
+        require_some(answer)
         return Made(receipt=receipt, data=data, peak_bytes=peak_bytes(device))
 
     def _receipt(self, unit: Unit, answer: Answer) -> tuple[bytes, UnitReceipt]:
         table = answer.table
         if table is None:
             table = schema_of(self._contract.columns).empty_table()
-        data, contents = parquet_bytes(table), gen_table.contents(own_columns(table))
+        data, contents = parquet_bytes(table), contents_of(own_columns(table))
         receipt = UnitReceipt(
             contract=self._digest,
             unit=unit.number,
@@ -149,11 +150,6 @@ class Producer:
         return data, receipt
 
 
-def own_columns(table: pa.Table) -> pa.Table:
-    """The recipe's own columns: what makes a row equal to another one."""
-    return table.drop_columns([name for name in table.column_names if name in OWN_COLUMNS])
-
-
 def bad_rows(table: pa.Table, contents: bytes, bounds: Mapping[str, float]) -> dict[str, int]:
     """By kind that is bounded, and that produced rows show: how many there are."""
     found: dict[str, int] = {}
@@ -167,24 +163,28 @@ def bad_rows(table: pa.Table, contents: bytes, bounds: Mapping[str, float]) -> d
     return found
 
 
-def inputs_of(store: ObjectStore, contract: GenerationContract) -> Inputs | None:
-    """The inputs of a contract; None where rows are made from nothing.
+def inputs_of(store: ObjectStore, terms: GenerationContract | Draft) -> Inputs | None:
+    """The inputs of a set; None where rows are made from nothing.
 
     Raises:
         CorruptError: their manifest is missing, or does not match its digest.
         StoreUnavailableError: the store did not answer.
     """
-    if contract.inputs is None:
+    if terms.inputs is None:
         return None
-    manifest = read_inputs_manifest(store, contract.experiment, contract.inputs)
-    return InputsReader(store, contract.experiment, manifest)
+    manifest = read_inputs_manifest(store, terms.experiment, terms.inputs)
+    return InputsReader(store, terms.experiment, manifest)
 
 
 # --- what is refused ----------------------------------------------------------------------------------------
 
 
-def _require_some(answer: Answer) -> None:
-    """Let only a unit pass of which something was made: the rows that nobody was asked for aside."""
+def require_some(answer: Answer) -> None:
+    """Let only a unit pass of which something was made: the rows that nobody was asked for aside.
+
+    Raises:
+        GateError: every row has failed.
+    """
     if not answer.asked or answer.rows.failed < answer.rows.requested:
         return
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in Counter(answer.failed.values()).items())
