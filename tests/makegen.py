@@ -46,11 +46,11 @@ from raykit.shards.closing import close
 from raykit.shards.units import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import act, register
+from raykit.store.contents import contents_of
 from raykit.store.generation import Shards, read_contract
 from raykit.store.local import LocalStore
 from raykit.store.parquet import parquet_bytes
 from raykit.store.people import read_acts
-from raykit.work import gen_table
 from raykit.work.gen_worker import Rules, UnitWorker
 from raykit.work.generated import Made
 from raykit.work.puller import ENDS, Turn
@@ -188,7 +188,7 @@ class ToyMake:
         kept = [row for row in rows if row not in failed and row not in filtered]
         table = rows_of(self.contract, kept, salt=self.salt)
         data = parquet_bytes(table)
-        contents = gen_table.contents(table.drop_columns(["row"]))
+        contents = contents_of(table.drop_columns(["row"]))
         receipt = UnitReceipt(
             contract=self._digest,
             unit=unit.number,

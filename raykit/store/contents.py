@@ -47,7 +47,7 @@ def _pieces(array: pa.Array) -> Iterator[bytes]:
 
 
 def _runs(array: pa.Array) -> Iterator[bytes]:
-    """The lists of numbers, each with its length in front; and behind, if it holds nulls, which of its values are not."""
+    """The lists of numbers, each with its length in front; if it holds nulls, which of its values are not is behind."""
     raw, width, there = _raw(array.flatten())
     at = 0
     for length in pc.list_value_length(array).to_pylist():
