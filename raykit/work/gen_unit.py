@@ -30,6 +30,7 @@ from raykit.store.parquet import parquet_bytes, schema_of
 from raykit.train.build import DTYPE
 from raykit.train.synthetic import check_generate
 from raykit.work import gen_table
+from raykit.work.gen_picture import picture_of
 from raykit.work.gen_rows import Answer, Asked, Inputs, RowMaker
 from raykit.work.generated import Made
 from raykit.work.subject import Blas, Room, Subject, enter, machine_facts, peak_bytes, read_weights
@@ -128,7 +129,16 @@ class Producer:
         data, receipt = self._receipt(unit, answer)
         require_unit(self._contract.bounds, receipt.rows, receipt.failed, receipt.counts)
         require_some(answer)
-        return Made(receipt=receipt, data=data, peak_bytes=peak_bytes(device))
+        picture = self._picture(answer) if unit.number == 0 else None
+        return Made(receipt=receipt, data=data, peak_bytes=peak_bytes(device), picture=picture)
+
+    def _picture(self, answer: Answer) -> bytes | None:
+        if answer.table is None:
+            return None
+        try:
+            return picture_of(self._teacher.subject.recipe, answer.table)
+        except Exception:  # noqa: BLE001  rows that were made are not lost for their picture
+            return None
 
     def _receipt(self, unit: Unit, answer: Answer) -> tuple[bytes, UnitReceipt]:
         table = answer.table

@@ -20,8 +20,7 @@ from torch import nn
 
 from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
-from raykit.records import Adopted, Manifest
-from raykit.store import layout
+from raykit.records import Manifest
 from raykit.store.base import ObjectStore
 from raykit.store.commit import MAX_MANIFEST_BYTES, read_verified
 from raykit.train import facts, frozen, rng
@@ -73,7 +72,7 @@ class Room:
         recipe = copy.copy(self.recipe)  # what it keeps of this model is gone with the next one
         model = make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
         restore_model(model, files[MODEL])
-        if hasattr(recipe, "load_state_dict") and STATE in files:
+        if hasattr(recipe, "load_state_dict"):
             recipe.load_state_dict(read_state(files)["recipe"])
         return Subject(recipe=recipe, model=model, autocast=autocast_of(self.device, autocast))
 
@@ -105,10 +104,10 @@ def enter(
     return Room(device=device, recipe=opened, params=check_params(opened, params))
 
 
-def read_weights(store: ObjectStore, key: str, digest: str) -> tuple[int | None, dict[str, bytearray]]:
+def read_weights(store: ObjectStore, key: str, digest: str) -> tuple[int, dict[str, bytearray]]:
     """The update of a checkpoint, and its verified files: the model, and what holds the recipe's own state.
 
-    `key` is that of its manifest; for weights that were made elsewhere there is no update.
+    `key` is that of its manifest.
 
     Raises:
         CorruptError: something is missing, or does not match its digest.
@@ -116,9 +115,6 @@ def read_weights(store: ObjectStore, key: str, digest: str) -> tuple[int | None,
     """
     data = _manifest_bytes(store, key, digest)
     folder = key.rpartition("/")[0]
-    if folder == layout.adopted(digest, MODEL).rpartition("/")[0]:
-        file = Adopted.from_bytes(data, key).model
-        return None, {MODEL: read_verified(store, f"{folder}/{file.name}", file)}
     manifest = Manifest.from_bytes(data, key)
     files = {
         file.name: read_verified(store, f"{folder}/{file.name}", file)
