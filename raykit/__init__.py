@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from raykit.data.generated import GeneratedSet, generated
     from raykit.read import Root, open
     from raykit.train.recipe import Classes, Field, Image, LossTerm, Recipe, Text
+    from raykit.work.draws import Draws
 
 __all__ = [
     "Classes",
+    "Draws",
     "Field",
     "GeneratedSet",
     "Image",
@@ -30,6 +32,7 @@ __all__ = [
 
 _HOMES = {
     "Classes": "raykit.train.recipe",
+    "Draws": "raykit.work.draws",
     "Field": "raykit.train.recipe",
     "GeneratedSet": "raykit.data.generated",
     "Image": "raykit.train.recipe",

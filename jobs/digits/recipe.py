@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from raykit import Field, Image, LossTerm
+from raykit import Draws, Field, Image, LossTerm
 
 
 class Digits:
@@ -109,3 +110,29 @@ class DigitsVae:
     def panels(self, model: nn.Module, images: Tensor) -> dict[str, Image]:
         drawn, _, _ = model(images)
         return {"input": Image(value=images[0, 0], low=-1), "drawn": Image(value=drawn[0, 0], low=-1)}
+
+    # --- synthetic digits ------------------------------------------------------------------------
+
+    normalization = {"image": {"low": 0.0, "high": 16.0, "shape": [8, 8]}}  # as scikit-learn has them
+
+    def generate(self, model: Vae, inputs: pa.Table, rng: Draws, temperature: float = 1.0) -> pa.Table:
+        """Digits from the prior: latents are sampled, and drawn in whole grey levels."""
+        first = model.decoder[0]
+        latent = torch.from_numpy(rng.normal(first.in_features)).to(first.weight) * temperature
+        grey = ((model.decoder(latent) + 1) * 8).round().clamp(0, 16)
+        return pa.table({"image": list(grey.flatten(1).float().cpu().numpy())})
+
+    def quality(self, table: pa.Table, real: list[Tensor]) -> dict[str, float]:
+        """How far a made digit is from the nearest real one, in grey levels of a pixel, and how many real ones are the
+        nearest of some made one."""
+        made = torch.tensor(table["image"].to_pylist())
+        apart = torch.cdist(made, (torch.stack(real).flatten(1) + 1) * 8) / 8
+        distance, nearest = apart.min(dim=1)
+        return {
+            "distance": distance.median().item(),
+            "coverage": nearest.unique().numel() / len(real),
+        }
+
+    def picture(self, table: pa.Table) -> list[Image]:
+        images = torch.tensor(table["image"].to_pylist()).unflatten(1, (8, 8))
+        return [Image(value=image, high=16) for image in images]

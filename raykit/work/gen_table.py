@@ -84,7 +84,7 @@ def kept_columns(schema: pa.Schema) -> tuple[Column, ...]:
     Raises:
         GateError: there are none, or one of a type that no file keeps as it is.
     """
-    if not len(schema):
+    if OWN_COLUMNS.issuperset(schema.names):
         raise _wrong("no column", "at least one column beside `row`")
     for field in schema:
         if not _is_kept(field.type):
