@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from raykit.errors import GateError
-from raykit.records import Column, GenerationContract, Rows, SetFinding, UnitReceipt
+from raykit.records import Column, GenerationContract, Rows, SetFinding
 
 UNIT_LEVEL = 1e-6
 """A unit breaks a bound if its count had a smaller probability than this at a share equal to the bound. Of a million
@@ -204,8 +204,3 @@ def words(finding: SetFinding) -> str:
         f"{finding.found:,} of {finding.of:,} rows are {finding.kind} ({share}),"
         f" and {100 * finding.bound:.3g} % may be"
     )
-
-
-def receipt_counts(receipt: UnitReceipt, bounds: Mapping[str, float]) -> dict[str, int]:
-    """By bounded kind: how many rows of one unit are of it."""
-    return {kind: found_in(kind, receipt.rows, receipt.failed, receipt.counts)[0] for kind in sorted(bounds)}
