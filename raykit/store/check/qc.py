@@ -28,7 +28,7 @@ from raykit.records import (
     Versioned,
 )
 from raykit.store import layout
-from raykit.store.check.attempts import Attempts
+from raykit.store.check.attempts import QcAttempts
 from raykit.store.check.contents import read_lock
 from raykit.store.check.view import View
 from raykit.store.qc import Examinations, miscounted, unbound
@@ -64,12 +64,12 @@ class _Qc:
         self._suites = dict(self._frozen("qc-suite", Suite))
         self._rosters = dict(self._frozen("qc-roster", Roster))
         self._requests = dict(self._canonical("qc-request", Request))
-        self._attempts = Attempts(self._view, self._experiment)
+        self._attempts = QcAttempts(self._view, self._experiment)
         self._receipts = {
             id: found for id, found in self._canonical("qc-receipt", Receipt) if self._made(id, found)
         }
         self._attempts.check(self._receipts)
-        for id in sorted(self._attempts.requests | self._receipts.keys()):
+        for id in sorted(self._attempts.units | self._receipts.keys()):
             self._view.missing(layout.qc_request(self._experiment, id), "what is examined was asked", "I3")
         for id, request in self._requests.items():
             self._request(id, request)
