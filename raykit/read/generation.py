@@ -179,6 +179,20 @@ class SetRead:
         people = self.state in ("waiting", "paused", "parked")
         return "a person" if people else "a launch of its plan"
 
+    def brief(self) -> dict[str, Any]:
+        """How far it is, as JSON values."""
+        made = self.made
+        return {
+            "set": self.name,
+            "state": self.state,
+            "words": self.words,
+            "waits_for": self.waits_for,
+            "command": self.command,
+            "rows": {"requested": self.rows} if made is None else _plain_rows(made),
+            "contract": made and made.digest,
+            "manifest": made and made.manifest_digest,
+        }
+
     def plain(self) -> dict[str, Any]:
         """The view as JSON values."""
         return {

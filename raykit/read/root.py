@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import safe_name
-from raykit.pauses import fold_acts
+from raykit.pauses import Acts, fold_acts
 from raykit.plan import Lock
 from raykit.read.money import AccountMoney, Ledgers, Money, Progress, account_money, money_of
 from raykit.read.qc import QcReader
@@ -32,6 +32,9 @@ from raykit.store.base import ObjectStore
 from raykit.store.folders import folders
 from raykit.store.log import Log, RunLog
 from raykit.store.place import alive
+
+if TYPE_CHECKING:
+    from raykit.read.generation import GenerationReader, SetRead
 
 AnyTable = RowTable[Row] | RowTable[EvaluationRow] | RowTable[MonitorRow]
 
@@ -336,6 +339,7 @@ class RunReader:
         self._own = Log(root.store, layout.experiment_log(experiment), ExperimentEntry, by="reader")
         self.log = RunLog(root.store, experiment, run, by="reader")
         self._qc = QcReader(root.store, experiment, run, log=self.log)
+        self._sets: GenerationReader | None = None
         self.experiment = experiment
         self.run = run
 
@@ -369,7 +373,24 @@ class RunReader:
             ledgers=self._around.ledgers,
         )
         seen = replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
-        try:
-            return replace(seen, qc=self._qc.look(now=now, acts=acts))
-        except CorruptError as error:
-            return replace(seen, figures=replace(seen.figures, health="corrupt", health_detail=error.message))
+        seen = _readable(seen, lambda: replace(seen, qc=self._qc.look(now=now, acts=acts)))
+        return _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
+
+    def _generated(self, seen: RunView, acts: Acts, now: float) -> Sequence[SetRead]:
+        """The synthetic sets of its experiment."""
+        planned = seen.lock is not None and seen.lock.settings.get("generate")
+        if not planned and not acts.contracted:
+            return ()
+        # Here, because it needs numpy: who generates nothing does without.
+        from raykit.read.generation import GenerationReader
+
+        self._sets = self._sets or GenerationReader(self._root.store, self.experiment)
+        return self._sets.look(now=now, acts=acts)
+
+
+def _readable(seen: RunView, more: Callable[[], RunView]) -> RunView:
+    """A run with more of it; if that is damaged, the run as it was seen, and what is damaged."""
+    try:
+        return more()
+    except CorruptError as error:
+        return replace(seen, figures=replace(seen.figures, health="corrupt", health_detail=error.message))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from raykit.errors import CorruptError
 from raykit.pauses import OVERDUE_S, Acts, FleetState, InForce, in_force, scopes_of
@@ -35,6 +35,9 @@ from raykit.records import (
     Segment,
 )
 from raykit.store.base import ObjectStore
+
+if TYPE_CHECKING:
+    from raykit.read.generation import SetRead
 
 State = Literal[
     "not started", "starting", "running", "stopping", "stopped", "paused", "failed", "completed", "corrupt"
@@ -168,6 +171,8 @@ class RunView:
     """None if it has no budget yet."""
     qc: QcRead | None = None
     """How far its examinations are; None if its plan has no `[qc]`."""
+    sets: Sequence[SetRead] = ()
+    """The synthetic sets of its plan, and all that have a contract."""
 
     @property
     def id(self) -> str:
@@ -229,6 +234,7 @@ class RunView:
             "money": self.money and self.money.plain(),
             "qc": self.qc
             and {**self.qc.counts(), "oldest_s": self.qc.oldest_s, "complete": self.qc.backlog.complete},
+            "sets": [each.brief() for each in self.sets],
         }
 
 
