@@ -62,9 +62,11 @@ def check_generate(recipe: Recipe, decode: Mapping[str, Any], *, at: str) -> Non
         for name in takes
         if named[name].default is inspect.Parameter.empty and name not in decode
     ]
+    if len(findings) == 1:
+        raise findings[0]
     if findings:
         raise PlanError(
-            f"{len(findings)} of {at} {'does' if len(findings) == 1 else 'do'} not fit: {findings[0].message}",
+            f"{len(findings)} names of {at} do not fit: " + "; ".join(each.message for each in findings),
             field=findings[0].field,
             findings=tuple(findings),
         )
