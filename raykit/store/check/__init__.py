@@ -7,6 +7,9 @@
     logs       one log: entries, chain, holes, snapshot
     runs       one run: its record, and every object that its log names
     qc         the examinations of one experiment, and what people say of them
+    generation the synthetic sets of one experiment, and what its log says of them
+    units      one contract of a set: its units, their rows, its manifest
+    inputs     what sets are made from
     attempts   claims, failures, and what attempts have made
     money      accounts: their ledgers (held against `raykit.budget.audit`), and who belongs to which
     candidates the registry of the root, and adopted weights

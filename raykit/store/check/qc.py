@@ -45,14 +45,20 @@ Commits = Mapping[str, Sequence[Commit] | None]
 """By run: its checkpoints, superseded or not; None where its log is not whole."""
 
 
-def check_qc(view: View, experiment: str, events: Events, commits: Commits) -> None:
-    """Look at all that lies under `qc/`, and at what the experiment's log, whose events are given, says of it."""
-    _Qc(view, experiment, events, commits).check()
+def check_qc(view: View, experiment: str, events: Events, commits: Commits, made: Mapping[str, int]) -> None:
+    """Look at all that lies under `qc/`, and at what the experiment's log, whose events are given, says of it.
+
+    `made` are the newest attempts at units of synthetic sets, by identity: people let those be tried again as well.
+    """
+    _Qc(view, experiment, events, commits, made).check()
 
 
 class _Qc:
-    def __init__(self, view: View, experiment: str, events: Events, commits: Commits) -> None:
+    def __init__(
+        self, view: View, experiment: str, events: Events, commits: Commits, made: Mapping[str, int]
+    ) -> None:
         self._view = view
+        self._made_units = made
         self._experiment = experiment
         self._events = events
         self._commits = commits
@@ -253,7 +259,7 @@ class _Qc:
             match event:
                 case Reviewed():
                     self._review(key, event)
-                case Retried():
+                case Retried() if event.after > self._made_units.get(event.request, 0):
                     last = layout.qc_attempt(self._experiment, "claims", event.request, event.after)
                     if self._view.size(last) is None:
                         found = f"nobody has made attempt {event.after} at {event.request[:12]}"

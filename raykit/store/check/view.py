@@ -30,6 +30,8 @@ class View:
         """By checkpoint: its files."""
         self.attempts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
         """By run: how many objects each attempt has."""
+        self.sets: dict[str, dict[tuple[str, str], dict[str, list[str]]]] = defaultdict(dict)
+        """By experiment, then by synthetic set and contract: keys by what they are."""
         self.findings: list[Finding] = []
         self.counts: Counter[str] = Counter()
         self._named: set[str] = set()
@@ -56,8 +58,8 @@ class View:
             url=self.store.url,
             read_data=self.read_data,
             findings=tuple(self.findings),
-            orphans=tuple(each for each in unnamed if self._examination(each.key) not in stranded),
-            stranded=tuple(each for each in unnamed if self._examination(each.key) in stranded),
+            orphans=tuple(each for each in unnamed if self._part_of(each.key) not in stranded),
+            stranded=tuple(each for each in unnamed if self._part_of(each.key) in stranded),
             unknown=tuple(Listed(key, size) for key, size in self.sizes.items() if key not in self.known),
             counts=dict(self.counts),
         )
@@ -86,6 +88,9 @@ class View:
         if "attempt" in known.parts:
             run = known.parts["experiment"], known.parts["run"]
             self.attempts[run][int(known.parts["attempt"])] += 1
+        if "set" in known.parts and "contract" in known.parts:
+            of = known.parts["set"], known.parts["contract"]
+            self.sets[known.parts["experiment"]].setdefault(of, {}).setdefault(known.kind, []).append(key)
 
     def size(self, key: str) -> int | None:
         """The size of an object. The listing may be older than the event that names it."""
@@ -100,16 +105,17 @@ class View:
         self._stranded.add((experiment, request))
 
     def _broken(self) -> set[tuple[str, str] | None]:
-        """The examinations of which something is damaged or gone."""
-        found = {self._examination(finding.key) for finding in self.findings}
+        """The examinations and contracts of which something is damaged or gone."""
+        found = {self._part_of(finding.key) for finding in self.findings}
         return (found | self._stranded) - {None}
 
-    def _examination(self, key: str) -> tuple[str, str] | None:
-        """The experiment and the request that an object belongs to, as its key says, there or not."""
+    def _part_of(self, key: str) -> tuple[str, str] | None:
+        """The experiment, and the request or the contract, that an object belongs to, as its key says, there or not."""
         known = layout.known(key)
-        if known is None or "request" not in known.parts:
+        if known is None:
             return None
-        return known.parts["experiment"], known.parts["request"]
+        of = known.parts.get("request") or known.parts.get("contract")
+        return None if of is None else (known.parts["experiment"], of)
 
     def _orphans(self) -> Iterator[Listed]:
         for key, known in self.known.items():

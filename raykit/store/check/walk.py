@@ -1,5 +1,5 @@
-"""The walk over every object of a store: experiments, their runs and examinations, the fleet, the money, the registry,
-and what digests name."""
+"""The walk over every object of a store: experiments, their runs, examinations and synthetic sets, the fleet, the
+money, the registry, and what digests name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.check.candidates import check_candidates
 from raykit.store.check.contents import check_contents, read_lock
+from raykit.store.check.generation import check_generation
 from raykit.store.check.logs import ReadLog, read_log
 from raykit.store.check.money import check_money
 from raykit.store.check.people import ActRules
@@ -40,7 +41,9 @@ def check(store: ObjectStore, *, read_data: bool, tell: Tell = lambda done, tota
         commits[name][run] = looked.commits
     # After the runs: the checkpoints that are examined were committed before.
     for name, log in logs.items():
-        check_qc(view, name, list(log.events()), commits[name])
+        events = list(log.events())
+        made = check_generation(view, name, events, whole=log.whole)
+        check_qc(view, name, events, commits[name], made)
     _acts(view, read_log(view, layout.fleet_log(), FleetEntry), own=None)
     # After the runs: what they name in a ledger was written there before.
     check_money(view, locked, started)
