@@ -245,7 +245,7 @@ class UnitWorker:
         counts = board.counts
         return Turn(
             kind="waiting" if counts["open"] else "nothing",
-            detail=f"{counts['claimed']:,} units are in other hands, {counts['parked']:,} are parked",
+            detail=f"units in other hands: {counts['claimed']:,}; parked: {counts['parked']:,}",
         )
 
     # --- taking it ------------------------------------------------------------------------------------------
