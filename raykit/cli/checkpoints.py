@@ -237,6 +237,7 @@ def export(
         UnknownOutcomeError: the reply was lost; nothing was exported.
     """
     from raykit.candidates.rules import let_depend
+    from raykit.data.folder import require_new
     from raykit.read.bases import resolve_base
     from raykit.read.candidates import require_approved
     from raykit.records import Dependent
@@ -247,7 +248,7 @@ def export(
     folder = folder.absolute()  # what is recorded means the same to whoever reads it, wherever
     name = words(str(folder), field="DIR", what="a folder has to have a name")
     store, now = open_root(root).store, time.time()
-    work.require_new(folder)
+    require_new(folder)
     locked = resolve_base(store, weights, read_data=False)
     let = require_approved(store, locked.manifest, "export", what=weights, now=now)
     found = work.weights_of(store, let)

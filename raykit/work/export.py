@@ -12,19 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from raykit.errors import CorruptError, InvalidInput, NotFoundError
+from raykit.data.folder import new_folder, write
+from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
 from raykit.read.candidates import Let
 from raykit.records import AdoptedFile, FileRef, Manifest
-from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_adopted
 from raykit.store.commit import MANIFEST, MAX_MANIFEST_BYTES, READ_BYTES
@@ -63,50 +61,6 @@ def weights_of(store: ObjectStore, let: Let) -> Weights:
     record = Manifest.from_bytes(data, said.key)
     return Weights(
         manifest=data, files=tuple(each for each in record.files if each.holds == "model"), record=record
-    )
-
-
-def require_new(folder: Path) -> None:
-    """Let only a folder pass that is not there, or is empty, and lies in no store.
-
-    Raises:
-        InvalidInput: something is there, or it would lie among the objects of a store; nothing of it is touched.
-    """
-    _require_outside(folder)
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise _taken(folder, "is not a folder")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise _taken(folder, "is not empty")
-
-
-def _require_outside(folder: Path) -> None:
-    """A store holds its own objects alone: what else lies in it is `unknown` to every check, and in a writer's way."""
-    place = folder.resolve()
-    root = next((each for each in (place, *place.parents) if _holds_store(each)), None)
-    if root is not None:
-        raise InvalidInput(
-            f"{folder} lies in the store at {root}",
-            field="DIR",
-            value=str(folder),
-            rule="a folder outside of every store: an export is for others, and no part of one",
-            remedy="give another DIR",
-        )
-
-
-def _holds_store(folder: Path) -> bool:
-    """Whether a folder is the root of a store: it has entries of an experiment's log, or of the root's own."""
-    logs = (f"{layout.experiments()}/*/log", layout.candidates_log(), layout.fleet_log())
-    found = (entry for log in logs for entry in folder.glob(f"{log}/*.json"))
-    return any(layout.known(entry.relative_to(folder).as_posix()) is not None for entry in found)
-
-
-def _taken(folder: Path, what: str) -> InvalidInput:
-    return InvalidInput(
-        f"{folder} {what}",
-        field="DIR",
-        value=str(folder),
-        rule="a folder that is not there yet, or an empty one: an export never replaces anything",
-        remedy="give another DIR",
     )
 
 
@@ -163,30 +117,13 @@ def export(
         CorruptError: a file is missing or changed: nothing is left.
         StoreUnavailableError: the store did not answer: nothing is left.
     """
-    require_new(folder)
-    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}")
-    _make(beside)
-    try:
+    with new_folder(folder) as beside:
         prefix = let.candidate.said.key.rpartition("/")[0]
         for file in weights.files:
             _copy(store, f"{prefix}/{file.name}", file, beside / file.name)
-        _write(beside / MANIFEST, weights.manifest)
-        _write(beside / PROVENANCE, json.dumps(told, indent=2, sort_keys=True).encode() + b"\n")
-        _sync(beside)
+        write(beside / MANIFEST, weights.manifest)
+        write(beside / PROVENANCE, json.dumps(told, indent=2, sort_keys=True).encode() + b"\n")
         before()
-        _appear(beside, folder)
-    except BaseException:  # whatever ends it, an interrupt too: nothing half-written is left
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-
-
-def _make(beside: Path) -> None:
-    try:
-        beside.mkdir(parents=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"{beside.parent} cannot be written: {error.strerror}", field="DIR", value=str(beside.parent)
-        ) from error
 
 
 def _copy(store: ObjectStore, key: str, file: Exported, target: Path) -> None:
@@ -203,29 +140,3 @@ def _copy(store: ObjectStore, key: str, file: Exported, target: Path) -> None:
         raise CorruptError(f"{key} is missing", rule="I1") from error
     if size_bytes != file.size_bytes or found.hexdigest() != file.sha256:
         raise CorruptError(f"{key} does not match its sha256: nothing was exported", rule="I1")
-
-
-def _write(target: Path, data: bytes) -> None:
-    with target.open("xb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-
-
-def _appear(beside: Path, folder: Path) -> None:
-    try:
-        beside.rename(folder)  # onto nothing, or onto an empty folder
-    except OSError as error:
-        require_new(folder)
-        raise InvalidInput(
-            f"{folder} cannot be written: {error.strerror}", field="DIR", value=str(folder)
-        ) from error
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
