@@ -90,7 +90,7 @@ def launch(
                 deviation, field="--deviation", what="why the plan was changed after results were seen"
             )
             said = f"{why} ({person_of(by)})"
-        _run(site, json=json, approved=_approving(approve, by, scripted), deviation=said)
+        _run(site, json=json, approved=approving(approve, by, scripted), deviation=said)
 
 
 def resume(
@@ -155,7 +155,7 @@ def resume(
                 typer.echo(
                     f"  allowed by {by}: {difference.what}: {difference.was} -> {difference.now}", err=True
                 )
-        approved = _approving(approve, by, scripted)
+        approved = approving(approve, by, scripted)
         if repair is not None:
             _repaired(site, repair, person_of(by))
         _clear(site, repair, by, approved)
@@ -168,7 +168,12 @@ def resume(
 # --- people -------------------------------------------------------------------------------------------------
 
 
-def _approving(amount: str | None, by: str | None, scripted: bool) -> Approving | None:
+def approving(amount: str | None, by: str | None, scripted: bool) -> Approving | None:
+    """What a person says about the money of a plan; None if nobody does.
+
+    Raises:
+        InvalidInput: it is no amount, or nobody was named.
+    """
     if amount is None:
         return None
     from raykit.fleet.spending import Approving

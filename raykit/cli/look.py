@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from raykit.cli import money as show_money
-from raykit.cli import output
+from raykit.cli import output, setlines
 
 if TYPE_CHECKING:
     from raykit.pauses import InForce
@@ -130,6 +130,8 @@ def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
         yield f"  -> {_look_closer(view.health, name)}{at}"
     if view.qc is not None:
         yield from _qc_waits(view, view.qc, at)
+    if view.sets:
+        yield from setlines.wants(view, at)
     if view.money is not None:
         yield from show_money.pending(view.money, at)
 
@@ -219,13 +221,14 @@ def wide_pauses(
 ) -> Iterator[str]:
     """Pauses that hold for more than one experiment: nothing in them starts, also what is not there yet.
 
-    That of a suite is said with the run whose QC it pauses, where that is among `views`.
+    That of a suite, or of a synthetic set, is said with its run, where that is among `views`.
     """
     from raykit.pauses import way_on as ends
 
     suites = {f"contract:{view.qc.suite.digest}" for view in views if view.qc is not None}
+    sets = {f"contract:{each.made.digest}" for view in views for each in view.sets if each.made is not None}
     for scope, found in pauses.items():
-        if scope not in suites:
+        if scope not in suites | sets:
             yield output.clean(
                 f"  {scope} paused {ago(found.at, now)}, by {found.pause.person}: {found.pause.reason}"
             )
@@ -321,6 +324,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
         yield "development", f"{development.metric} {number(development.value)} {at}"
     if view.qc is not None:
         yield "qc", f"{qc_cell(view.qc)}, {output.count(len(view.qc.backlog.unreviewed))} to review"
+    for each in view.sets:
+        yield "set", setlines.line(each)
     if view.superseded:
         were = "was" if view.superseded == 1 else "were"
         yield "cost", f"{many(view.superseded, 'update')} {were} trained and superseded"

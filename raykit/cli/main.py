@@ -46,6 +46,8 @@ class Group:
 
     help: str
     entries: Mapping[str, Entry]
+    own: Entry | None = None
+    """What the word itself does, where it is followed by none of theirs."""
 
 
 COMMANDS: Mapping[str, Entry | Group] = {
@@ -120,6 +122,18 @@ COMMANDS: Mapping[str, Entry | Group] = {
             "review": Entry("raykit.cli.qc:review", "Say what you saw in the receipts."),
         },
     ),
+    "generate": Group(
+        "Make synthetic sets (raykit generate PLAN), and take them out.",
+        {
+            "status": Entry(
+                "raykit.cli.generate:status", "How far each set is, what it is, what it waits for."
+            ),
+            "export": Entry("raykit.cli.generate:export", "Take a complete set out of the store."),
+            "retry": Entry("raykit.cli.generate:retry", "Let parked units be tried again."),
+            "give-up": Entry("raykit.cli.generate:give_up", "Let the rows of parked units count as failed."),
+        },
+        own=Entry("raykit.cli.generate:generate", "Make the synthetic sets of a plan, or go on with them."),
+    ),
     "candidates": Group(
         "Weights that can be chosen, and what people decide of them.",
         {
@@ -160,20 +174,34 @@ class _LazyCommand(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """Commands by name; only the one that is called is imported."""
+    """Commands by name; only the one that is called is imported. `own` is what the group's own word does."""
+
+    own: _LazyCommand | None = None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, LazyGroup):
+            command = command.meant(rest, ctx.help_option_names)
         return name, command.load() if isinstance(command, _LazyCommand) else command, rest
+
+    def meant(self, args: list[str], help_words: list[str]) -> Any:
+        """This group, or its own command: where the first argument is none of its words."""
+        return self.own if self.own and args and args[0] not in (*self.commands, *help_words) else self
 
 
 def _stand_in(name: str, entry: Entry | Group) -> Any:
     if isinstance(entry, Entry):
-        command = _LazyCommand(name, help=entry.help, rich_markup_mode=None)
-        command.target = entry.target
-        return command
+        return _lazy(name, entry)
     commands = {name: _stand_in(name, inner) for name, inner in entry.entries.items()}
-    return LazyGroup(name=name, help=entry.help, commands=commands, rich_markup_mode=None)
+    group = LazyGroup(name=name, help=entry.help, commands=commands, rich_markup_mode=None)
+    group.own = None if entry.own is None else _lazy(name, entry.own)
+    return group
+
+
+def _lazy(name: str, entry: Entry) -> _LazyCommand:
+    command = _LazyCommand(name, help=entry.help, rich_markup_mode=None)
+    command.target = entry.target
+    return command
 
 
 def _typer(**settings: Any) -> typer.Typer:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from raykit.fleet.follow import Glimpse
+    from raykit.fleet.generate import Making
 
 LINE_EVERY_S = 10.0
 
@@ -22,6 +23,8 @@ class Display(Protocol):
     """Where a launch shows itself."""
 
     def tell(self, glimpse: Glimpse) -> None: ...
+
+    def tell_set(self, making: Making) -> None: ...
 
     def say(self, line: str) -> None: ...
 
@@ -63,14 +66,21 @@ class _Bar:
         self._task: TaskID | None = None
 
     def tell(self, glimpse: Glimpse) -> None:
+        self._show(glimpse.phase, glimpse.update, glimpse.updates, _detail(glimpse))
+
+    def tell_set(self, making: Making) -> None:
+        self._show(making.name, making.rows, making.rows_requested, _pace(making))
+
+    def _show(self, what: str, done: int, total: int, detail: str) -> None:
         if self._task is None:
-            self._task = self._progress.add_task("", total=glimpse.updates, count="", detail="")
+            self._task = self._progress.add_task("", total=total, count="", detail="")
         self._progress.update(
             self._task,
-            completed=glimpse.update,
-            description=glimpse.phase,
-            count=f"{output.count(glimpse.update)}/{output.count(glimpse.updates)}",
-            detail=_detail(glimpse),
+            completed=done,
+            total=total,
+            description=what,
+            count=f"{output.count(done)}/{output.count(total)}",
+            detail=detail,
         )
 
     def say(self, line: str) -> None:
@@ -84,15 +94,23 @@ class _Lines:
         self._heard = True
 
     def tell(self, glimpse: Glimpse) -> None:
+        if self._is_due((glimpse.phase, glimpse.update, glimpse.qc)):
+            done = f"{output.count(glimpse.update)}/{output.count(glimpse.updates)}"
+            self.say(f"{glimpse.phase:<9} {done}  {_detail(glimpse)}")
+
+    def tell_set(self, making: Making) -> None:
+        if self._is_due((making.name, making.rows, "canary" if making.canary else None)):
+            done = f"{output.count(making.rows)}/{output.count(making.rows_requested)} rows"
+            self.say(f"{making.name:<9} {done}  {_pace(making)}")
+
+    def _is_due(self, looks: tuple[str, int, str | None]) -> bool:
+        """Whether there is something new to say, and enough time has passed."""
         now = time.monotonic()
-        looks = (glimpse.phase, glimpse.update, glimpse.qc)
-        due = glimpse.phase != self._last[0] or now - self._at >= LINE_EVERY_S
+        due = looks[0] != self._last[0] or now - self._at >= LINE_EVERY_S
         if looks == self._last or not due:
-            return
+            return False
         self._last, self._at = looks, now
-        self.say(
-            f"{glimpse.phase:<9} {output.count(glimpse.update)}/{output.count(glimpse.updates)}  {_detail(glimpse)}"
-        )
+        return True
 
     def say(self, line: str) -> None:
         if self._heard:
@@ -113,4 +131,14 @@ def _detail(glimpse: Glimpse) -> str:
         parts.append(f"{output.duration(glimpse.left_s)} left")
     if glimpse.qc:
         parts.append(f"qc {glimpse.qc}")
+    return " · ".join(parts)
+
+
+def _pace(making: Making) -> str:
+    parts = ["canary"] if making.canary else []
+    if making.rows_per_s:
+        parts.append(f"{making.rows_per_s:.3g} rows/s")
+    parts.append(f"{making.workers} worker{'' if making.workers == 1 else 's'}")
+    if making.eta_s:
+        parts.append(f"{output.duration(making.eta_s)} left")
     return " · ".join(parts)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from raykit.cli import look, output
+from raykit.cli import look, output, setlines
 from raykit.cli.checkpoints import Run, scores
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root, require_store
 from raykit.cli.progress import bar
@@ -71,6 +71,7 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     else:
         print(look.status_table(views, output.width()))
         at = at_root(root)
+        output.print_lines(line for view in views for line in setlines.lines(view))
         output.print_lines(line for view in views for line in look.wants(view, now, at))
         output.print_lines([look.status_foot(views, found.store.url)])
     if not as_json:
@@ -131,7 +132,8 @@ def ls(
     for key, size_bytes in store.list(layout.experiments()):
         known = layout.known(key)
         if known is not None:
-            place = known.parts["experiment"], known.parts.get("run", "")
+            made = f"{known.parts['set']} (set)" if "set" in known.parts else ""
+            place = known.parts["experiment"], known.parts.get("run", made)
             objects[place] += 1
             sizes[place] += size_bytes
     candidates = [_listed(store, said) for said in read_candidates(store)]

@@ -1,7 +1,7 @@
 """`raykit watch`: one run live, read from the store alone. Nothing here can hurt a run: it only reads, and may pause.
 
-Six bands: the state; money; the ratio against no skill; QC; attempts and pauses; the last events. The store is asked
-once a second and only for what is new.
+Seven bands: the state; money; the ratio against no skill; QC; synthetic sets; attempts and pauses; the last events.
+The store is asked once a second and only for what is new.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raykit.cli import look, output
+from raykit.cli import look, output, setlines
 from raykit.cli import money as show_money
 from raykit.cli.options import DEFAULT_ROOT, By, Root, at_root, person_of
 from raykit.errors import InvalidInput, NotFoundError, RaykitError
@@ -258,6 +258,7 @@ class Screen:
             money_band(view.money, columns),
             learning_band(self.ratios, view, columns),
             qc_band(view, columns),
+            setlines.band(view, columns),
         ]
         bands += [timeline_band(view, now)]
         entries = self._reader.log.entries if self._reader is not None else []

@@ -97,7 +97,10 @@ class Made:
     """Of the units that are published."""
     size_bytes: int
     units: Mapping[Status, int]
-    parked: tuple[int, ...] = ()
+    parked: Mapping[int, int] = field(default_factory=dict)
+    """By parked unit: its newest attempt."""
+    given_up: frozenset[int] = frozenset()
+    """Units whose rows a person lets count as failed."""
     defect: Defect | None = None
     """Why everyone on the contract has to stop."""
     reasons: Reasons = Reasons()
@@ -230,7 +233,8 @@ def _plain_made(made: Made) -> dict[str, Any]:
         "findings": [finding.plain() for finding in made.findings],
         "size_bytes": made.size_bytes,
         "units": {"total": made.units_total, **made.units},
-        "parked": list(made.parked),
+        "parked": sorted(made.parked),
+        "given_up": sorted(made.given_up),
         "defect": made.defect and made.defect.words,
         "filtered": dict(made.reasons.filtered),
         "failed": dict(made.reasons.failed),
@@ -434,7 +438,7 @@ class _Contract:
             rows=progress.rows,
             size_bytes=progress.size_bytes,
             units=board.counts,
-            parked=board.parked,
+            parked={unit: board.standing(unit).next_n - 1 for unit in board.parked},
             defect=board.defect,
             reasons=_reasons(self._shards, progress) if whole else Reasons(),
             attempts=_attempts(listing),
@@ -449,6 +453,7 @@ class _Contract:
             canary=acts.canaries.get(self._shards.digest),
             manifest=self._manifest,
             manifest_digest=self._manifest_digest,
+            given_up=frozenset(acts.given_up.get(self._shards.digest, {})),
             **found,
         )
 

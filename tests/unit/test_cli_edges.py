@@ -21,7 +21,7 @@ import pytest
 from raykit import errors
 from raykit.cli import main as cli
 from raykit.cli import output
-from raykit.cli.main import COMMANDS, Entry, Group, main, root_command
+from raykit.cli.main import COMMANDS, Entry, Group, LazyGroup, main, root_command
 from raykit.errors import GateError, PlanError, RaykitError
 
 HEAVY = ("ray", "torch", "numpy", "pyarrow", "matplotlib", "s3fs", "sklearn", "scipy", "rich")
@@ -191,6 +191,20 @@ OPTIONS = {
     "qc retry": [*ACT, "--reason", "--update", "NAME"],
     "qc relock": [*ACT, "--deviation", "PLAN"],
     "qc review": [*ACT, "--note", "--scripted", "--update", "--upto", "--verdict", "NAME"],
+    "generate": [
+        *ACT,
+        "--approve",
+        "--changed",
+        "--reuse",
+        "--scripted",
+        "--set",
+        "--workers",
+        "PLAN",
+    ],
+    "generate status": ["--json", "--root", "[EXPERIMENT[/SET]]"],
+    "generate export": ["--despite", "--format", "--json", "--manifest", "--root", "EXPERIMENT/SET", "TO"],
+    "generate retry": [*ACT, "--reason", "--unit", "EXPERIMENT/SET"],
+    "generate give-up": [*ACT, "--reason", "--unit", "EXPERIMENT/SET"],
     "candidates register": [*ACT, "--correct", "--role", "--surface", "EXPERIMENT[@UPDATE]", "NAME"],
     "candidates list": ["--json", "--root"],
     "candidates show": ["--json", "--root", "NAME"],
@@ -224,12 +238,12 @@ OPTIONS = {
 
 def _commands() -> Iterator[tuple[str, Any]]:
     for name, entry in COMMANDS.items():
-        entries = (
-            {name: entry}
-            if isinstance(entry, Entry)
-            else {f"{name} {n}": e for n, e in entry.entries.items()}
-        )
-        yield from entries.items()
+        if isinstance(entry, Entry):
+            yield name, entry
+            continue
+        if entry.own is not None:
+            yield name, entry.own
+        yield from ((f"{name} {n}", e) for n, e in entry.entries.items())
 
 
 @pytest.mark.parametrize("command", sorted(OPTIONS))
@@ -237,7 +251,7 @@ def test_options_are_frozen(command: str) -> None:
     found: Any = root_command()
     for word in command.split():
         found = found.commands[word]
-    loaded = found.load()
+    loaded = (found.own if isinstance(found, LazyGroup) else found).load()
     names = [
         option for p in loaded.params for option in (p.opts if p.param_type_name == "option" else [p.metavar])
     ]
@@ -377,6 +391,31 @@ def test_a_mistyped_command_is_one_line_and_code_2(
     assert len(err.splitlines()) == 2
     assert main([*arguments, "--json"]) == 2
     assert json.loads(capsys.readouterr().err)["error"]["kind"] == "usage"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["generate"], "raykit generate: Missing command."),
+        (["generate", "status", "a", "b"], "raykit generate status: Got unexpected extra argument"),
+        (["generate", "plan.toml", "--fast"], "raykit generate: No such option: --fast"),
+        (["generate", "--workers", "2"], "raykit generate: Missing argument 'PLAN'"),
+    ],
+)
+def test_a_word_that_is_a_command_and_has_commands(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"usage: {says}")
+
+
+def test_help_of_a_word_that_is_a_command_and_has_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "raykit generate PLAN" in text and all(word in text for word in COMMANDS["generate"].entries)
+    assert main(["generate", "plan.toml", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Usage: raykit generate [OPTIONS]" in text and "PLAN" in text and "--changed" in text
 
 
 def test_ctrl_c_is_a_sentence_and_130(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""A synthetic set in one line: beside its run, in `raykit status`, `show` and `watch`. Pure; nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from raykit.cli import output
+
+if TYPE_CHECKING:
+    from raykit.read import RunView
+    from raykit.read.generation import Made, SetRead
+    from raykit.records import Rows
+
+PERSON_ENDS = ("contract:", "experiment:")
+"""Scopes whose pause is said with the set; wider ones are said once for all."""
+FULL, EMPTY = "\u2588", "\u2591"
+
+
+# --- one line -----------------------------------------------------------------------------------------------
+
+
+def line(read: SetRead) -> str:
+    """`digits-vae/digits: complete, 2,000 requested, 2,000 produced, 0 filtered, 0 failed, manifest 6c1e52ab`."""
+    return f"{read.id}: {read.words}{_so_far(read)}"
+
+
+def _so_far(read: SetRead) -> str:
+    made = read.made
+    if made is None:
+        return "" if read.rows is None else f", {output.count(read.rows)} rows requested"
+    manifest = f", manifest {output.short(made.manifest_digest)}" if made.manifest_digest else ""
+    scripted = ", scripted" if made.scripted and made.manifest_digest else ""
+    return f", {accounts(made)}{_pace(read)}{manifest}{scripted}"
+
+
+def accounts(made: Made) -> str:
+    """What became of the rows. Counts are exact: 9,999,555 are not ten million."""
+    if made.rows.requested == made.contract.rows:
+        return f"{output.count(made.rows.requested)} requested, {_came_to(made.rows)}"
+    return (
+        f"{output.count(made.rows.requested)} of {output.count(made.contract.rows)} rows accounted for: "
+        f"{_came_to(made.rows)}"
+    )
+
+
+def _came_to(rows: Rows) -> str:
+    parts = ((rows.produced, "produced"), (rows.filtered, "filtered"), (rows.failed, "failed"))
+    return ", ".join(f"{output.count(many)} {what}" for many, what in parts)
+
+
+def _pace(read: SetRead) -> str:
+    """Who is at it, and how long it takes at the pace of the canary."""
+    made = read.made
+    if made is None or read.state not in ("running", "canary"):
+        return ""
+    at_work = made.units["claimed"]
+    many = f", {output.count(at_work)} unit{'' if at_work == 1 else 's'} in hand"
+    if made.canary is None:
+        return many
+    left = made.contract.rows - made.rows.requested
+    left_s = made.canary.whole_ms / 1000 * left / made.contract.rows / max(1, at_work)
+    return f"{many}, about {output.duration(max(1.0, left_s))} left"
+
+
+# --- with its run ---------------------------------------------------------------------------------------------
+
+
+def lines(view: RunView) -> Iterator[str]:
+    """Sets of a run that wait for nobody: how far they are."""
+    yield from (f"  {line(read)}" for read in view.sets if not _is_said(view, read))
+
+
+def wants(view: RunView, at: str) -> Iterator[str]:
+    """Sets of a run that wait for a person or a launch, each with its next command."""
+    for read in view.sets:
+        if _is_said(view, read):
+            yield f"  {line(read)}"
+            yield f"  -> {read.command}{at}"
+
+
+def _is_said(view: RunView, read: SetRead) -> bool:
+    """Whether somebody has to do something for it now that nothing else says."""
+    if read.command is None or view.state != "completed":
+        return False
+    return read.pause is None or read.pause.pause.scope.startswith(PERSON_ENDS)
+
+
+def band(view: RunView, columns: int) -> list[str]:
+    """Every set of a run for `raykit watch`: a bar of the rows that are accounted for, and words."""
+    lines = []
+    for read in view.sets:
+        made = read.made
+        width = max(10, min(30, columns // 4))
+        whole = 0 if made is None else made.contract.rows
+        done = 0 if made is None else round(width * made.rows.requested / whole)
+        bar = FULL * done + EMPTY * (width - done)
+        lines.append(f"  SET    {bar}  {read.name}: {read.words}{_so_far(read)}")
+    return lines
