@@ -137,7 +137,7 @@ def _canary(made: Made, unit: Unit) -> Iterator[str]:
 
 def _paced(canary: CanaryPassed) -> str:
     pace = 1000 * canary.rows.requested / canary.took_ms if canary.took_ms else 0.0
-    peak = f", {output.size(canary.peak_bytes)} at most" if canary.peak_bytes else ""
+    peak = f", peak {output.size(canary.peak_bytes)}" if canary.peak_bytes else ""
     return f"{look.many(canary.units, 'unit')}, {output.count(canary.rows.requested)} rows: {pace:.3g} rows/s{peak}"
 
 

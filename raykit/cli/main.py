@@ -123,7 +123,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
         },
     ),
     "generate": Group(
-        "Make synthetic sets (raykit generate PLAN), and take them out.",
+        "Make a plan's synthetic sets: raykit generate PLAN.",
         {
             "status": Entry(
                 "raykit.cli.generate:status", "How far each set is, what it is, what it waits for."

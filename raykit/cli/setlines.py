@@ -27,11 +27,12 @@ def line(read: SetRead) -> str:
 
 def _so_far(read: SetRead) -> str:
     made = read.made
-    if made is None:
-        return "" if read.rows is None else f", {output.count(read.rows)} rows requested"
+    if made is None or not made.rows.requested:
+        asked = "" if read.rows is None else f", {output.count(read.rows)} rows requested"
+        return f"{asked}{_pace(read)}{_parked(read)}"
     manifest = f", manifest {output.short(made.manifest_digest)}" if made.manifest_digest else ""
     scripted = ", scripted" if made.scripted and made.manifest_digest else ""
-    return f", {accounts(made)}{_pace(read)}{manifest}{scripted}"
+    return f", {accounts(made)}{_pace(read)}{_parked(read)}{manifest}{scripted}"
 
 
 def accounts(made: Made) -> str:
@@ -47,6 +48,11 @@ def accounts(made: Made) -> str:
 def _came_to(rows: Rows) -> str:
     parts = ((rows.produced, "produced"), (rows.filtered, "filtered"), (rows.failed, "failed"))
     return ", ".join(f"{output.count(many)} {what}" for many, what in parts)
+
+
+def _parked(read: SetRead) -> str:
+    parked = 0 if read.made is None or read.state == "parked" else read.made.units["parked"]
+    return f", {output.count(parked)} parked" if parked else ""
 
 
 def _pace(read: SetRead) -> str:
@@ -88,12 +94,23 @@ def _is_said(view: RunView, read: SetRead) -> bool:
 
 def band(view: RunView, columns: int) -> list[str]:
     """Every set of a run for `raykit watch`: a bar of the rows that are accounted for, and words."""
-    lines = []
-    for read in view.sets:
-        made = read.made
-        width = max(10, min(30, columns // 4))
-        whole = 0 if made is None else made.contract.rows
-        done = 0 if made is None else round(width * made.rows.requested / whole)
-        bar = FULL * done + EMPTY * (width - done)
-        lines.append(f"  SET    {bar}  {read.name}: {read.words}{_so_far(read)}")
-    return lines
+    width = max(10, min(30, columns // 4))
+    return [f"  SET    {_bar(read, width)}  {read.name}: {_in_short(read)}" for read in view.sets]
+
+
+def _bar(read: SetRead, width: int) -> str:
+    made = read.made
+    done = 0 if made is None else width * made.rows.requested // made.contract.rows
+    return FULL * done + EMPTY * (width - done)
+
+
+def _in_short(read: SetRead) -> str:
+    made = read.made
+    if made is None:
+        return f"waits: {read.words.removeprefix('waits for ')}" if read.state == "waiting" else read.words
+    rows, whole = made.rows, output.count(made.contract.rows)
+    parts = [f"{output.count(rows.requested)}/{whole} rows"]
+    parts += [
+        f"{output.count(n)} {what}" for n, what in ((rows.filtered, "filtered"), (rows.failed, "failed")) if n
+    ]
+    return f"{read.words} {output.DOT} {', '.join(parts)}{_parked(read)}"

@@ -205,4 +205,4 @@ def _table(*facts: tuple[str, str]) -> Iterator[str]:
 
 def _counted(many: int, reasons: Any) -> str:
     listed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
-    return f"{many:,} rows" + (f": {listed}" if listed else "")
+    return f"{many:,} row{'' if many == 1 else 's'}" + (f": {listed}" if listed else "")
