@@ -65,7 +65,7 @@ SAME_FOR_REUSE = ("columns", "inputs", "samples", "unit_rows")
 """What two contracts must have in common, if a unit of one is to be the same rows in the other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Listing:
     """How far the units of a contract are, as far as a listing and a few records tell."""
 

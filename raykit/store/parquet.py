@@ -60,7 +60,7 @@ def read_parquet(data: bytes, what: str, *, columns: list[str] | None = None) ->
     try:
         table = pq.ParquetFile(pa.BufferReader(data)).read(columns=columns, use_threads=False)
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name in it is no text
         raise CorruptError(f"{what} is not a Parquet file: {str(error)[:200]}", field=what) from error
     return table
 

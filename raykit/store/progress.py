@@ -31,7 +31,7 @@ Accounts = NDArray[np.int64]
 """A row for each published unit, in order, with `COLUMNS`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Progress:
     """What is published of a set. Only rows that are persisted count."""
 
