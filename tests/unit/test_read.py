@@ -465,7 +465,7 @@ def test_reading_loads_neither_ray_nor_torch_nor_pyarrow() -> None:
 
 
 def test_the_package_says_what_it_offers() -> None:
-    recipes = {"Classes", "Field", "Image", "LossTerm", "Recipe", "Text"}
+    recipes = {"Classes", "Draws", "Field", "Image", "LossTerm", "Recipe", "Text"}
     names = recipes | {"GeneratedSet", "Root", "__version__", "generated", "open"}
     assert set(raykit.__all__) == names
     assert raykit.__version__
