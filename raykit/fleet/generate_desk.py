@@ -53,8 +53,8 @@ class Means:
     price: Price
     setup_ms: int
     """What one worker takes to be ready."""
-    guess_ms: int | None = None
-    """What one row took before the contract was frozen: all that is known of units that a killed launch has made."""
+    guess_ms: int = 1
+    """What one unit took before the contract was frozen: all that is known of units that a killed launch has made."""
 
 
 class GenerateDesk:
@@ -69,6 +69,8 @@ class GenerateDesk:
         """What the pool has to know of it."""
         self.refused: BudgetError | None = None
         """What the canary has projected does not fit what is left."""
+        self.canary_failed: CanaryFailed | None = None
+        """What the canary has shown, if it is not within the bounds."""
         self._store = store
         self._terms = terms
         self._contract = terms.contract
@@ -94,6 +96,19 @@ class GenerateDesk:
         self._looked_at = 0.0
         self._progress: Progress | None = None
         self._snapshot_at = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """The canary has passed."""
+        return self._digest in self._acts.canaries
+
+    @property
+    def published(self) -> int:
+        """Units that are known to be published: as of the newest look, and what workers have said since."""
+        board = self.board
+        if board is None:
+            return 0
+        return min(board.units, board.published_count + int(self._heard - self._heard_at_look))
 
     # --- looking ------------------------------------------------------------------------------------------------
 
@@ -125,7 +140,7 @@ class GenerateDesk:
             said_in(listing),
             tries=self._terms.tries,
             canary_units=self._terms.canary_units,
-            canary_passed=self._digest in acts.canaries,
+            canary_passed=self.passed,
             retried=acts.retried,
             given_up=acts.given_up.get(self._digest, {}),
             cleared_at=acts.cleared_at.get(self._scope, 0.0),
@@ -135,14 +150,13 @@ class GenerateDesk:
         )
 
     def _found(self, board: Board) -> Found:
-        passed = self._digest in self._acts.canaries
         return Found(
             contract=self._digest,
             looked_at=self._looked_at,
             takable=board.takable_count(),
             open=board.open_count,
             most=most_workers(
-                canary_passed=passed,
+                canary_passed=self.passed,
                 canary_units=self._terms.canary_units,
                 published=board.made_count,
                 slots=self._means.slots,
@@ -233,7 +247,7 @@ class GenerateDesk:
         yield from self._give_up(board)
         if self._held is None and board.defect is not None:
             yield from self._pause(board.defect.words)
-        if self._held is None and board.canary_made and self._digest not in self._acts.canaries:
+        if self._held is None and board.canary_made and not self.passed:
             yield from self._judge()
         self._keep_snapshot()
 
@@ -258,8 +272,6 @@ class GenerateDesk:
         """Say whether the first units are within the contract's bounds, and what all of them will cost."""
         wanted = canary_units_of(self._contract, self._terms.canary_units)
         took = self._measured(wanted)
-        if not took:
-            return
         judged = canary_of(
             self._contract,
             self._shards.receipts(self._published_of(wanted)),
@@ -272,6 +284,7 @@ class GenerateDesk:
             canary_units=self._terms.canary_units,
         )
         if isinstance(judged, CanaryFailed):
+            self.canary_failed = judged
             yield from self._pause(judged.words)
             return
         if self._record(judged):
@@ -284,11 +297,9 @@ class GenerateDesk:
         return [unit for unit in units if board.status(unit) == "published"]
 
     def _measured(self, wanted: Collection[int]) -> dict[int, int]:
-        """What the canary took, as far as it was measured; else what is known of its rows."""
+        """What the canary took, as far as this pool has made it; else what the producer took when it was asked."""
         took = {unit: self._took[unit] for unit in wanted if unit in self._took}
-        if took or self._means.guess_ms is None:
-            return took
-        return {unit: max(1, self._means.guess_ms * self._contract.unit_rows) for unit in wanted}
+        return took or dict.fromkeys(wanted, max(1, self._means.guess_ms))
 
     def _record(self, passed: CanaryPassed) -> bool:
         """Keep what the canary has shown; whether that was written now."""

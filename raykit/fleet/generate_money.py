@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from raykit.budget import acts as money
@@ -49,7 +50,15 @@ def price_of(site: Site, spending: Spending) -> Price:
     )
 
 
-def require_payable(site: Site, acts: Acts, approved: Approving | None = None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """The book as a launch would begin with it, and what its leases would name."""
+
+    book: Book
+    projection: str | None
+
+
+def require_payable(site: Site, acts: Acts, approved: Approving | None = None) -> Tried:
     """Try on a draft whether the first worker would be paid for, once `approved` is said. Writes nothing.
 
     Raises:
@@ -86,6 +95,7 @@ def require_payable(site: Site, acts: Acts, approved: Approving | None = None) -
         projection=attempts.projection,
     )
     reserve(draft, request, role="generate", acts=acts, failed=attempts.failed, now=now)
+    return Tried(book=draft, projection=attempts.projection)
 
 
 def open_money(site: Site, acts: Acts, claims: Iterable[Paid], approved: Approving | None) -> Spending:
@@ -104,7 +114,8 @@ def open_money(site: Site, acts: Acts, claims: Iterable[Paid], approved: Approvi
     spending = open_spending(site, site.locked, site.run_log("generate"), acts)
     if approved is not None:
         approve(site, spending, approved)
-    known, now = tuple(claims), time.time()
+    now = time.time()
+    known = _naming(spending.ledger.book, site.name, claims)
 
     def decide(book: Book) -> list[Record]:
         line = _line_of(site, book)
@@ -139,6 +150,19 @@ def _line_of(site: Site, book: Book) -> Record | None:
 
 
 # --- what was left open ---------------------------------------------------------------------------------------
+
+
+def _naming(book: Book, experiment: str, claims: Iterable[Paid]) -> list[Paid]:
+    """The claims that name leases whose end is not known, one for each. Where there is no such lease, none is read."""
+    left = {each.reserved.lease for each in book.open_leases(experiment) if each.reserved.line == LINE}
+    found: list[Paid] = []
+    for claim in claims if left else ():
+        if claim.lease in left:
+            found.append(claim)
+            left.discard(claim.lease)
+        if not left:
+            break
+    return found
 
 
 def _ends(book: Book, experiment: str, claims: Iterable[Paid], now: float) -> list[Settled]:

@@ -24,6 +24,8 @@ from raykit.store.base import ObjectStore
 from raykit.store.generation import Shards, read_contract
 from raykit.store.inputs import read_inputs_manifest
 from raykit.train import frozen
+from raykit.train.recipe import load_recipe
+from raykit.train.synthetic import check_generate
 
 BYTES_PER_MB = 1_000_000
 
@@ -68,8 +70,10 @@ class Wanted:
         return None if self.said is None else self.said.contract
 
 
-def find_sets(site: Site, acts: Acts, *, only: str | None, changed: Changed | None) -> tuple[Wanted, ...]:
-    """The sets that are to be made, in the order of the plan.
+def find_sets(
+    site: Site, acts: Acts, *, only: str | None, changed: Changed | None, asked: bool = True
+) -> tuple[Wanted, ...]:
+    """The sets that are to be made, in the order of the plan; `asked` if the plan's recipe makes the rows.
 
     Raises:
         PlanError: the plan generates nothing, or not this set; its inputs or the recipe's code cannot be had.
@@ -86,6 +90,8 @@ def find_sets(site: Site, acts: Acts, *, only: str | None, changed: Changed | No
     files = code_files(site)
     found = tuple(_find(site, acts, name, files, changed) for name in names)
     _require_one_to_make(site, found)
+    if asked and any(each.next == "freeze" for each in found):
+        _require_takes(site, found)
     return found
 
 
@@ -99,12 +105,12 @@ def _names(site: Site, only: str | None, changed: Changed | None) -> tuple[str, 
         )
     if only is not None and only not in known:
         raise PlanError(
-            f"the plan of {site.name} has no set {only}", field="--only", value=only, rule=", ".join(known)
+            f"the plan of {site.name} has no set {only}", field="--set", value=only, rule=", ".join(known)
         )
     if only is None and changed is not None and len(known) > 1:
         raise PlanError(
             f"the plan of {site.name} has {len(known)} sets, and a change is of one of them",
-            field="--only",
+            field="--set",
             rule=", ".join(known),
         )
     return known if only is None else (only,)
@@ -121,6 +127,16 @@ def _require_trained(site: Site) -> None:
             remedy="raykit launch PLAN",
         )
     require_same_plan(site, attempt)
+
+
+def _require_takes(site: Site, found: tuple[Wanted, ...]) -> None:
+    """Let only names pass in ways of decoding that the recipe's generate() takes."""
+    recipe = load_recipe(site.plan.recipe, site.folder)
+    for each in found:
+        at = f"generate.{each.name}"
+        check_generate(recipe, each.target.decode, at=f"{at}.decode")
+        for name, decode in each.target.options.items():
+            check_generate(recipe, decode, at=f"{at}.options.{name}")
 
 
 def _require_one_to_make(site: Site, found: tuple[Wanted, ...]) -> None:

@@ -254,6 +254,18 @@ class Shards:
             conflicts=self._said("conflicts", conflicts, Conflict),
         )
 
+    def claims(self) -> Iterator[Claim]:
+        """Every claim that there ever was, of published units as well. They are read as they are asked for.
+
+        Raises:
+            CorruptError: one is damaged, or is of another unit or attempt than its key says.
+            StoreUnavailableError: the store did not answer.
+        """
+        pairs: list[tuple[int, int]] = [(unit, n) for unit, n in self._numbers("claims").tolist()]
+        return side_by_side(
+            lambda pair: self._attempt("claims", pair[0], pair[1], Claim), pairs, threads=self._threads
+        )
+
     # --- the end --------------------------------------------------------------------------------------------
 
     def close(self, manifest: SetManifest) -> bool:
