@@ -74,10 +74,14 @@ def _fetch_object(source: str, at: str) -> bytes:
         return open_store(root).get(name)
     except UnsafeNameError as error:
         rule = "the last part of a URL in lower-case letters, digits, '.', '_' and '-'"
-        raise PlanError(f"{source} cannot be read", field=at, value=name, rule=rule) from error
-    except InvalidInput as error:
+        raise PlanError("the inputs cannot be read", field=at, value=name, rule=rule) from error
+    except InvalidInput as error:  # the URL may hold a secret: the store says what may be repeated of it
         raise PlanError(
-            f"{source} cannot be read: {error.message}", field=at, value=source, rule=error.rule
+            f"the inputs cannot be read: {error.message}",
+            field=at,
+            value=error.value,
+            rule=error.rule,
+            remedy=error.remedy,
         ) from error
 
 
@@ -143,6 +147,7 @@ def _csv(data: bytes) -> pa.Table:
     """Types are those that all lines agree on; an id is text, so that 007 stays what it is."""
     if not data.strip():
         raise ValueError("it is empty")
+    data.decode()  # else a column with a letter of another encoding would be read as bytes
     return pyarrow.csv.read_csv(
         pa.BufferReader(data),
         # All of it at once: else the first lines alone would say which types there are.

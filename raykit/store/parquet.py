@@ -42,7 +42,7 @@ def parquet_bytes(table: pa.Table, *, row_group_rows: int = ROW_GROUP_ROWS) -> b
             store_schema=False,
             write_statistics=False,
         )
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise InvalidInput(
             f"the table cannot be written as Parquet: {str(error)[:200]}",
             rule="columns of numbers, text, bytes, times, and lists and structs of these",
