@@ -353,7 +353,10 @@ class Board:
 
     def _failed_by(self, unit: int, name: str) -> bool:
         """Whether this very process has met what comes again whoever tries: another one has to."""
-        return any(each.worker == name and each.kind in CERTAIN for each in self._counted.get(unit, ()))
+        return any(
+            each.worker == name and each.kind in CERTAIN and each.signature not in self._judged.intermittent
+            for each in self._counted.get(unit, ())
+        )
 
     def _unheard(self) -> tuple[int, ...]:
         """Units with two answers that have come up since the contract was last let go on."""

@@ -240,7 +240,9 @@ def test_a_failure_that_one_unit_has_got_over_holds_nobody() -> None:
     assert found.intermittent == {BROKEN}
     assert found.suspected == ()
     assert found.status(3) == "retrying"
-    assert list(found.takable(3, name="b")) == [4, 5, 6, 8, 1, 2], "not the one that it has failed itself"
+    assert list(found.takable(3, name="b")) == [3, 4, 5, 6, 8, 1, 2], (
+        "also by who failed at it: nobody takes its place"
+    )
     assert board([0, 7], {3: failed("a", "b", "c"), 7: failed("c")}).status(3) == "parked"
 
 
