@@ -30,6 +30,7 @@ import pyarrow as pa
 from makeqc import QcMaker, make_examined
 from makeset import SetMaker, make_set
 
+from raykit.data.inputs import cut_inputs
 from raykit.errors import GateError
 from raykit.ids import sha256
 from raykit.records import (
@@ -46,8 +47,9 @@ from raykit.shards.closing import close
 from raykit.shards.units import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import act, register
-from raykit.store.contents import contents_of
+from raykit.store.contents import contents_of, own_columns
 from raykit.store.generation import Shards, read_contract
+from raykit.store.inputs import freeze_inputs
 from raykit.store.local import LocalStore
 from raykit.store.parquet import parquet_bytes
 from raykit.store.people import read_acts
@@ -102,12 +104,20 @@ def approve(store: ObjectStore, said: Registered, *, receipts: Sequence[str], sc
     act(store, lambda registry: event, by="mira", at=AT)
 
 
-def toy_set(store: ObjectStore, *, canary: bool = True, **traits: Any) -> SetMaker:
+def toy_set(store: ObjectStore, *, canary: bool = True, texts: int | None = None, **traits: Any) -> SetMaker:
     """A trained run with a set whose contract is frozen, and whose canary has passed, if not said otherwise.
 
-    `traits` are attributes of the maker: `rows_asked`, `unit_rows`, `samples`, `inputs`, `bounds`, `exact`.
+    `traits` are attributes of the maker: `rows_asked`, `unit_rows`, `samples`, `bounds`, `exact`. With `texts`, its
+    rows are made from so many inputs.
     """
-    maker = make_set(store, **traits)
+    maker = make_set(store, contract=False, **traits, **({} if texts is None else {"inputs": "texts"}))
+    differs: dict[str, Any] = {}
+    if texts is not None:
+        table = pa.table({"id": [f"input-{n}" for n in range(texts)], "text": ["word"] * texts})
+        cut = cut_inputs(table, "texts.jsonl", input_bytes=1000, at="inputs")
+        freeze_inputs(store, maker.experiment, cut.manifest, cut.chunks)
+        differs["inputs"] = cut.manifest.digest
+    maker.contract_now(**differs)
     if canary:
         maker.canary()
     return maker
@@ -188,7 +198,7 @@ class ToyMake:
         kept = [row for row in rows if row not in failed and row not in filtered]
         table = rows_of(self.contract, kept, salt=self.salt)
         data = parquet_bytes(table)
-        contents = contents_of(table.drop_columns(["row"]))
+        contents = contents_of(own_columns(table))
         receipt = UnitReceipt(
             contract=self._digest,
             unit=unit.number,
