@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +30,7 @@ from raykit.cli.progress import bar, display
 from raykit.errors import GateError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
+    from raykit.fleet.generate import Outcome
     from raykit.fleet.generate_sets import Changed
     from raykit.read import Root as ReadRoot
     from raykit.read.generation import Made, SetRead
@@ -87,43 +89,46 @@ def generate(
         RaykitError: whatever refuses the sets, or ended them.
     """
     from raykit.fleet.generate import generate as make
+    from raykit.report.sets import picture_key, put_samples
 
-    said = _changed(changed, reuse, by, scripted)
-    with at_plan(plan):
-        approved = approving(approve, by, scripted)
-        with display(quiet=as_json) as shown:
-            outcome = make(
-                plan,
-                root,
-                only=only,
-                workers=workers,
-                changed=said,
-                approved=approved,
-                say=shown.say,
-                tell=shown.tell_set,
-            )
-    found = open_root(root)
-    reads = _reads(found, outcome.experiment, whole=False)
-    if as_json:
-        output.print_json(
-            {
-                "experiment": outcome.experiment,
-                "sets": {each.name: each.brief() for each in reads},
-                "manifests": {name: each.manifest for name, each in outcome.sets.items()},
-                "new": [name for name, each in outcome.sets.items() if each.new],
-                "cost_micros": outcome.cost,
-                "exit_code": outcome.exit_code,
-                "why": outcome.why,
-            }
+    said, found = _changed(changed, reuse, by, scripted), open_root(root)
+    with at_plan(plan), display(quiet=as_json) as shown:
+        outcome = make(
+            plan,
+            root,
+            only=only,
+            workers=workers,
+            changed=said,
+            approved=approving(approve, by, scripted),
+            say=shown.say,
+            tell=shown.tell_set,
         )
+        reads = [each for each in _reads(found, outcome.experiment, whole=False) if each.name in outcome.sets]
+        new = [each for each in reads if outcome.sets[each.name].new]
+        drawn = put_samples(found.store, new, say=shown.say)
+    pictures = {name: picture_key(outcome.experiment, name) for name in drawn}
+    if as_json:
+        output.print_json(_told(outcome, reads, pictures))
     else:
-        named = [each for each in reads if each.name in outcome.sets]
-        cost = None
-        if outcome.cost:
-            cost = output.amount(outcome.cost, _money(found, outcome.experiment)[1])
-        output.print_lines(generatelook.after_launch(named, outcome.why, cost, at_root(root)))
+        places = [f"{found.store.url}/{key}" for key in pictures.values()]
+        cost = outcome.cost and output.amount(outcome.cost, _money(found, outcome.experiment)[1])
+        output.print_lines(generatelook.after_launch(reads, places, outcome.why, cost or None, at_root(root)))
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
+
+
+def _told(outcome: Outcome, reads: Sequence[SetRead], pictures: Mapping[str, str]) -> dict[str, Any]:
+    """A launch as JSON values."""
+    return {
+        "experiment": outcome.experiment,
+        "sets": {each.name: each.brief() for each in reads},
+        "manifests": {name: each.manifest for name, each in outcome.sets.items()},
+        "new": [name for name, each in outcome.sets.items() if each.new],
+        "pictures": dict(pictures),
+        "cost_micros": outcome.cost,
+        "exit_code": outcome.exit_code,
+        "why": outcome.why,
+    }
 
 
 def _changed(why: str | None, reuse: str | None, by: str | None, scripted: bool) -> Changed | None:

@@ -212,12 +212,15 @@ def _way_on(read: SetRead, at: str) -> Iterator[str]:
 # --- what an act has led to -----------------------------------------------------------------------------------
 
 
-def after_launch(reads: Sequence[SetRead], why: str | None, cost: str | None, at: str) -> Iterator[str]:
-    """How far the sets are once a launch has ended."""
+def after_launch(
+    reads: Sequence[SetRead], pictures: Sequence[str], why: str | None, cost: str | None, at: str
+) -> Iterator[str]:
+    """How far the sets are once a launch has ended. `pictures` are where samples of those that are new lie."""
     for read in reads:
         yield line(read)
     if why is not None:
         yield f"  stopped   {why}"
+    yield from (f"  samples   {place}" for place in pictures)
     if cost:
         yield f"  cost      {cost} for this launch"
     for read in reads:

@@ -49,18 +49,19 @@ def report(
     page = page_of(found, name)
     pictures, trouble = _pictures(found, page)
     sheet = _sheet(found, page, pictures)
+    samples = _samples(found, page, trouble)
     told = _told(page, at_root(root))
     place = layout.report(page.experiment, PAGE)
     key: str | None = place
     try:
-        found.store.put_derived(place, render(page, told, sheet=sheet).encode())
+        found.store.put_derived(place, render(page, told, sheet=sheet, samples=samples).encode())
     except StoreUnavailableError as error:
         if file is None:
             raise
         key = None  # a store that one may only read
         trouble.append(f"the page could not be kept in the store: {error.message}")
     if file is not None:
-        _write(file, render(page, told, sheet=sheet, linked=False))
+        _write(file, render(page, told, sheet=sheet, samples=samples, linked=False))
     made = _Made(
         page=page, told=told, url=found.store.url, key=key, pictures=pictures, file=file, trouble=trouble
     )
@@ -121,6 +122,13 @@ def _sheet(found: ReadRoot, page: Page, pictures: dict[str, str]) -> bytes | Non
     except NotFoundError:
         pass  # somebody has removed it since: it is a derived file
     return sheet_png(found.store, page.experiment, page.roster, page.standings, title=_title(page))
+
+
+def _samples(found: ReadRoot, page: Page, trouble: list[str]) -> dict[str, bytes]:
+    """Pictures of rows of its synthetic sets, drawn anew and kept in the store; by name."""
+    from raykit.report.sets import put_samples
+
+    return put_samples(found.store, page.sets, say=trouble.append) if page.sets else {}
 
 
 def _told(page: Page, at: str) -> Told:

@@ -16,16 +16,20 @@ from raykit.errors import CorruptError, NotFoundError
 from raykit.plan import Lock
 from raykit.qc.backlog import Standing
 from raykit.read.dossier import Dossier, Said, dossier_of
+from raykit.read.generation import SetRead, read_sets
 from raykit.read.qc import QcRead
 from raykit.read.root import Root
 from raykit.read.view import RunView, selection
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
+    CanaryPassed,
     CandidatesEntry,
+    Contracted,
     EvaluationRow,
     ExperimentEntry,
     GateResult,
+    Generated,
     Pinned,
     Retried,
     Reviewed,
@@ -40,7 +44,7 @@ from raykit.store.qc import Examinations
 
 T = TypeVar("T")
 
-Lane = Literal["gates", "train", "pause", "qc"]
+Lane = Literal["gates", "train", "pause", "qc", "generate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,8 @@ class Page:
     qc: QcRead | None
     """None if the plan has no `[qc]`, or it cannot be read."""
     roster: Roster | None
+    sets: tuple[SetRead, ...]
+    """The synthetic sets of its plan, and all that have a contract."""
     registry: Registry
     learning: Learning
     spans: tuple[Span, ...]
@@ -136,6 +142,7 @@ class Page:
             "store": self.store,
             "run": self.view and self.view.plain(),
             "qc": self.qc and self.qc.plain(),
+            "sets": [each.plain() for each in self.sets],
             "ledger": self.dossier and self.dossier.plain(),
             "updates": len(self.learning.updates),
             "evaluations": len(self.learning.development),
@@ -171,6 +178,7 @@ class _Gatherer:
             view = self._corrupt(run)
         dossier = self._try("the ledger of the experiment", lambda: dossier_of(self._root, name))
         entries = self._run_entries()
+        said = self._log(layout.experiment_log(name), ExperimentEntry, "its own log")
         qc = view.qc if view is not None else None
         if view is not None and view.health == "corrupt" and view.figures.health_detail is not None:
             self._damaged.append(view.figures.health_detail)
@@ -183,14 +191,15 @@ class _Gatherer:
             dossier=dossier,
             qc=qc,
             roster=None if qc is None else self._roster(qc.suite),
+            sets=self._sets(view, said),
             registry=read_registry(
                 self._log(layout.candidates_log(), CandidatesEntry, "the registry of candidates")
             ),
             learning=self._learning(view, entries),
-            spans=tuple(spans_of(entries, view, qc)),
+            spans=(*spans_of(entries, view, qc), *sets_spans(said)),
             reviews=tuple(
                 Said(at=entry.at, event=event)
-                for entry in self._log(layout.experiment_log(name), ExperimentEntry, "its own log")
+                for entry in said
                 for event in entry.events
                 if isinstance(event, Reviewed | Retried | Pinned)
             ),
@@ -229,6 +238,15 @@ class _Gatherer:
     def _roster(self, suite: Suite) -> Roster | None:
         examinations = Examinations(self._store, self._experiment)
         return self._try("the roster", lambda: examinations.roster(suite.roster))
+
+    def _sets(self, view: RunView | None, said: Sequence[ExperimentEntry]) -> tuple[SetRead, ...]:
+        """The synthetic sets, whole."""
+        contracted = any(isinstance(event, Contracted) for entry in said for event in entry.events)
+        if not contracted and (view is None or not view.sets):
+            return ()
+        now = self._root.now()
+        found = self._try("the synthetic sets", lambda: read_sets(self._store, self._experiment, now=now))
+        return found or ()
 
     # --- rows -----------------------------------------------------------------------------------------------
 
@@ -331,6 +349,23 @@ def _gates_and_attempts(entries: Sequence[RunEntry]) -> Iterator[Span]:
                 yield Span(lane="train", start=start, end=entry.at, what=what, outcome=outcome)
     for attempt, at in started.items():
         yield Span(lane="train", start=at, end=None, what=f"attempt {attempt}", outcome="open")
+
+
+def sets_spans(entries: Sequence[ExperimentEntry]) -> Iterator[Span]:
+    """Synthetic sets: from the contract to the end of the canary, and from there to the manifest."""
+    began: dict[str, tuple[float, str]] = {}
+    for entry in entries:
+        for event in entry.events:
+            if isinstance(event, Contracted):
+                began[event.contract] = entry.at, f"canary of {event.name}, contract {event.contract[:8]}"
+            elif isinstance(event, CanaryPassed | Generated) and event.contract in began:
+                start, what = began.pop(event.contract)
+                yield Span(lane="generate", start=start, end=entry.at, what=what, outcome="done")
+                if isinstance(event, CanaryPassed):
+                    whole = f"the other units of {event.name}, contract {event.contract[:8]}"
+                    began[event.contract] = entry.at, whole
+    for start, what in began.values():
+        yield Span(lane="generate", start=start, end=None, what=what, outcome="open")
 
 
 def _examinations(standing: Standing) -> Iterator[Span]:

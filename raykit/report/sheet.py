@@ -73,7 +73,7 @@ def draw_sheet(roster: Roster, columns: Sequence[Column], *, title: str) -> byte
     if len(labels) > MAX_ROWS:
         left_out.append(f"{MAX_ROWS} of {len(labels):,} units")
     cut = [each[:MAX_ROWS] for each in strips]
-    return _png(_Sheet(labels[:MAX_ROWS], shown, cut).draw(title, roster.stratum, left_out))
+    return png_of(_Sheet(labels[:MAX_ROWS], shown, cut).draw(title, roster.stratum, left_out))
 
 
 def thinned(columns: Sequence[Column]) -> list[Column]:
@@ -143,7 +143,7 @@ class _Sheet:
     ) -> None:
         self.labels = [clipped(label) for label in labels]
         self.columns = columns
-        self.font, self.small, self.bold = _font(LABEL_PX), _font(SMALL_PX), _font(LABEL_PX, bold=True)
+        self.font, self.small, self.bold = font(LABEL_PX), font(SMALL_PX), font(LABEL_PX, bold=True)
         self.left = MARGIN_PX + 14 + math.ceil(max(self.font.getlength(label) for label in self.labels))
         self.top = MARGIN_PX + LINE_PX + HEADER_PX
         self.factor = self._factor(strips)
@@ -216,13 +216,13 @@ def clipped(text: str, most: int = MAX_LABEL) -> str:
     return plain if len(plain) <= most else f"{plain[: most - 2]}.."
 
 
-def _font(size_px: int, *, bold: bool = False) -> Font:
+def font(size_px: int, *, bold: bool = False) -> Font:
     """The font that matplotlib's pictures have."""
     file = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/{file}", size_px)
 
 
-def _png(page: Image.Image) -> bytes:
+def png_of(page: Image.Image) -> bytes:
     buffer = io.BytesIO()
     page.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()

@@ -7,9 +7,7 @@ nothing run or load.
 
 from __future__ import annotations
 
-import base64
-import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -20,7 +18,8 @@ import jinja2
 from markupsafe import Markup
 
 from raykit.read.page import Page
-from raykit.report.page import chart, evidence, grid, lines, summary, timeline
+from raykit.report.page import chart, evidence, grid, lines, sets, summary, timeline
+from raykit.report.page.images import Picture, picture_of
 from raykit.report.page.tables import Links
 from raykit.report.page.words import clean, many
 from raykit.report.qc_series import (
@@ -59,16 +58,6 @@ class Told:
     """What it came to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
-    """The contact sheet as the page has it."""
-
-    data: str
-    width: int
-    height: int
-    alt: str
-
-
 def needs(texts: Sequence[str]) -> tuple[Need, ...]:
     """Lines of the terminal: a command begins with an arrow."""
     stripped = [text.strip() for text in texts]
@@ -77,8 +66,16 @@ def needs(texts: Sequence[str]) -> tuple[Need, ...]:
     )
 
 
-def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool = True) -> str:
-    """The page. `linked` says that it lies at its place in the store, from where its objects can be reached."""
+def render(
+    page: Page,
+    told: Told,
+    *,
+    sheet: bytes | None = None,
+    samples: Mapping[str, bytes] | None = None,
+    linked: bool = True,
+) -> str:
+    """The page. `samples` are pictures of rows of its synthetic sets, by name. `linked` says that it lies at its place
+    in the store, from where its objects can be reached."""
     links = Links(experiment=page.experiment, linked=linked)
     embedded = sheet_of(sheet, page)
     charts, others = qc_charts(page)
@@ -108,7 +105,8 @@ def render(page: Page, told: Told, *, sheet: bytes | None = None, linked: bool =
         else "The contact sheet is too large for a page.",
         no_qc=_no_qc(page),
         timeline=timeline.timeline_of(page),
-        generates=bool(page.settings.get("generate")),
+        sets=sets.sets_of(page, links, samples or {}),
+        waiting=sets.waiting(page),
         checkpoints=evidence.checkpoints(page, links),
         alternatives=evidence.alternatives(page),
         rows=evidence.row_changes(page),
@@ -143,14 +141,11 @@ def qc_charts(page: Page) -> tuple[list[chart.Chart], list[chart.Chart]]:
     return made, others
 
 
-def sheet_of(data: bytes | None, page: Page) -> Sheet | None:
+def sheet_of(data: bytes | None, page: Page) -> Picture | None:
     """The contact sheet, if it is a PNG that a page can hold."""
-    if data is None or len(data) > MAX_SHEET_BYTES or data[:8] != b"\x89PNG\r\n\x1a\n":
-        return None
-    width, height = struct.unpack(">II", data[16:24])
     shown = len(page.roster.shown) if page.roster is not None else 0
     alt = f"Panels of {shown} units of the roster at every examined checkpoint"
-    return Sheet(data=base64.b64encode(data).decode("ascii"), width=width, height=height, alt=alt)
+    return picture_of(data, alt, most_bytes=MAX_SHEET_BYTES)
 
 
 def _no_qc(page: Page) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from raykit.read.page import Page, Span
 from raykit.report.page.words import clean, duration, evenly, moment, percent
 
-LANES = ("gates", "train", "pause", "qc")
+LANES = ("gates", "train", "pause", "qc", "generate")
 MAX_BARS = 300
 LEAST_PERCENT = 0.35
 """What was too short to be seen is drawn as wide as this."""
