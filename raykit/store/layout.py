@@ -239,7 +239,7 @@ _GROUPS = {
     "Q": f"experiments/(?P<experiment>{_NAME})/qc",
     "S": f"experiments/(?P<experiment>{_NAME})/generation/(?P<set>{_NAME})",
     "G": f"experiments/(?P<experiment>{_NAME})/generation/(?P<set>{_NAME})/(?P<contract>[0-9a-f]{{64}})",
-    "unit": r"(?P<unit>\d{8,})",
+    "unit": r"(?P<unit>\d{8}|[1-9]\d{8,})",
     "digest": "(?P<digest>[0-9a-f]{64})",
     "request": "(?P<request>[0-9a-f]{64})",
     "try": "(?P<try>[1-9][0-9]*)",

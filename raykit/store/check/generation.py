@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from raykit.errors import CorruptError
@@ -14,6 +14,7 @@ from raykit.records import (
     GivenUp,
     InputsManifest,
     Record,
+    Retried,
 )
 from raykit.shards.units import unit_id, units_of
 from raykit.store import layout
@@ -24,14 +25,14 @@ from raykit.store.check.view import View
 Events = Sequence[tuple[str, Record]]
 """Events, each with the key of its log entry."""
 
-Made = Mapping[str, int]
-"""By identity of a unit: the newest attempt that somebody has claimed."""
+KEPT = "a contract that counts, or that units are made under, is kept"
 
 
-def check_generation(view: View, experiment: str, events: Events, *, whole: bool) -> Made:
+def check_generation(view: View, experiment: str, events: Events, *, whole: bool) -> frozenset[str]:
     """Look at everything under `generation/` and `inputs/`, and at what the experiment's log says of it.
 
-    `whole` is whether all of that log could be read.
+    `whole` is whether all of that log could be read. Returns the identities of units that people let be tried again:
+    what an identity is of cannot be told from it.
     """
     return _Sets(view, experiment, events, whole).check()
 
@@ -45,9 +46,8 @@ class _Sets:
         self._told: dict[tuple[str, str], Told] = {}
         """By set and contract."""
         self._contracts: dict[tuple[str, str], GenerationContract] = {}
-        self._made: dict[str, int] = {}
 
-    def check(self) -> Made:
+    def check(self) -> frozenset[str]:
         self._read_contracts()
         for key, event in self._events:
             self._event(key, event)
@@ -58,7 +58,7 @@ class _Sets:
             contract = each.contract
             if contract.reuses is not None:
                 each.check_reused(units.get((name, contract.reuses.contract)))
-        return self._made
+        return frozenset(self._retried())
 
     # --- contracts ------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class _Sets:
                 if contract is not None:
                     self._contracts[of] = contract
             elif kinds.keys() - layout.DERIVED:
-                self._view.missing(key, "what units are made under is kept", "I1")
+                self._view.missing(key, KEPT, "I1")
 
     def _read_contract(self, of: tuple[str, str], key: str) -> GenerationContract | None:
         view, (name, digest) = self._view, of
@@ -111,10 +111,9 @@ class _Sets:
     def _contracted(self, key: str, event: Contracted) -> None:
         of = (event.name, event.contract)
         view, kept = self._view, layout.generation_contract(self._experiment, *of)
-        if view.missing(kept, "a contract that counts is kept", "I1"):
-            return
-        if of not in self._contracts and kept not in view.sizes:  # it is newer than the listing
-            return
+        if of not in view.sets[self._experiment]:  # else it was said, if it is not there
+            view.missing(kept, KEPT, "I1")
+        view.name([kept])
         contract, before = self._contracts.get(of), self._newest(event.name)
         if contract is not None and self._whole and contract.follows != before:
             found = f"it follows {(contract.follows or 'none')[:12]}, and {(before or 'none')[:12]} was there"
@@ -139,6 +138,30 @@ class _Sets:
             found = f"unit {max(event.units):,} of {units_of(contract):,}"
             self._view.find(key, "a unit that is given up is of its set", found, "I3")
 
+    def _retried(self) -> Iterator[str]:
+        """The units that people let be tried again; each of them was tried."""
+        retried = {event.request: (key, event) for key, event in self._events if isinstance(event, Retried)}
+        for request, of, unit in self._units_of(retried.keys()):
+            key, event = retried[request]
+            last = layout.generation_attempt(self._experiment, *of, "claims", unit, event.after)
+            if self._view.size(last) is None:
+                found = f"nobody has made attempt {event.after} at unit {unit:,} of {of[1][:12]}"
+                self._view.find(key, "what a person lets be tried again was tried", found, "I8")
+            yield request
+
+    def _units_of(self, requests: Collection[str]) -> Iterator[tuple[str, tuple[str, str], int]]:
+        """Which of these identities are of units, and of which."""
+        if not requests:
+            return
+        for of, kinds in self._view.sets[self._experiment].items():
+            # As far as its contract tells; where that is damaged, as far as somebody was at them.
+            contract = self._contracts.get(of)
+            tried = (int(self._view.known[key].parts["unit"]) for key in kinds.get("generation-claim", ()))
+            for unit in range(units_of(contract)) if contract is not None else sorted(set(tried)):
+                request = unit_id(of[1], unit)
+                if request in requests:
+                    yield request, of, unit
+
     # --- units ----------------------------------------------------------------------------------------------
 
     def _units(
@@ -149,10 +172,7 @@ class _Sets:
             self._uncounted(of, keys)
         self._inputs(of, contract, inputs)
         units = Units(self._view, contract, told or Told(whole=self._whole), keys)
-        attempts = units.check()
-        self._made.update(
-            (unit_id(of[1], int(unit)), max(claims)) for unit, claims in attempts.claims.items() if claims
-        )
+        units.check()
         return units
 
     def _uncounted(self, of: tuple[str, str], keys: Mapping[str, Sequence[str]]) -> None:

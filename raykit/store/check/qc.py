@@ -7,7 +7,7 @@ same question then gets the same answer again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,20 +45,20 @@ Commits = Mapping[str, Sequence[Commit] | None]
 """By run: its checkpoints, superseded or not; None where its log is not whole."""
 
 
-def check_qc(view: View, experiment: str, events: Events, commits: Commits, made: Mapping[str, int]) -> None:
+def check_qc(view: View, experiment: str, events: Events, commits: Commits, units: Collection[str]) -> None:
     """Look at all that lies under `qc/`, and at what the experiment's log, whose events are given, says of it.
 
-    `made` are the newest attempts at units of synthetic sets, by identity: people let those be tried again as well.
+    `units` are the units of synthetic sets, by identity, that people let be tried again: they are no requests.
     """
-    _Qc(view, experiment, events, commits, made).check()
+    _Qc(view, experiment, events, commits, units).check()
 
 
 class _Qc:
     def __init__(
-        self, view: View, experiment: str, events: Events, commits: Commits, made: Mapping[str, int]
+        self, view: View, experiment: str, events: Events, commits: Commits, units: Collection[str]
     ) -> None:
         self._view = view
-        self._made_units = made
+        self._units = units
         self._experiment = experiment
         self._events = events
         self._commits = commits
@@ -259,7 +259,7 @@ class _Qc:
             match event:
                 case Reviewed():
                     self._review(key, event)
-                case Retried() if event.after > self._made_units.get(event.request, 0):
+                case Retried() if event.request not in self._units:
                     last = layout.qc_attempt(self._experiment, "claims", event.request, event.after)
                     if self._view.size(last) is None:
                         found = f"nobody has made attempt {event.after} at {event.request[:12]}"

@@ -1,8 +1,8 @@
 """The units of one contract of a synthetic set: attempts, receipts, rows, and the manifest that closes it.
 
-What cannot be seen: that the newest word on a unit of a set that is still being made is gone. A claim or failure that
-nothing follows, or a receipt that no manifest, canary or conflict refers to, looks as if its writer had been killed a
-moment before; the same unit then gets the same answer again.
+What cannot be seen: that the newest word on a unit is gone. A claim or failure that nothing follows, a conflict, or a
+receipt that no manifest, canary or conflict refers to, looks as if its writer had been killed a moment before; the same
+unit then gets the same answer again. Which attempt has made a receipt nobody says: it decides nothing.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Units:
         self._damaged = False
         """A receipt cannot be believed: it was said of it."""
 
-    def check(self) -> Attempts:
-        """Look at everything but what comes from other contracts; returns what was said of attempts."""
+    def check(self) -> None:
+        """Look at everything but what comes from other contracts."""
         self._read_receipts()
         attempts = Attempts(self._view, self._attempt_files(), self._attempt_key)
         attempts.check_order()
@@ -85,7 +85,6 @@ class Units:
         self._manifest()
         self._strays()
         self._view.counts["conflicts"] += sum(map(len, attempts.conflicts.values()))
-        return attempts
 
     def check_reused(self, old: Units | None) -> None:
         """Hold the units that were copied against those of the contract that made them, or copied them itself."""

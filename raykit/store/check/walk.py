@@ -42,8 +42,8 @@ def check(store: ObjectStore, *, read_data: bool, tell: Tell = lambda done, tota
     # After the runs: the checkpoints that are examined were committed before.
     for name, log in logs.items():
         events = list(log.events())
-        made = check_generation(view, name, events, whole=log.whole)
-        check_qc(view, name, events, commits[name], made)
+        units = check_generation(view, name, events, whole=log.whole)
+        check_qc(view, name, events, commits[name], units)
     _acts(view, read_log(view, layout.fleet_log(), FleetEntry), own=None)
     # After the runs: what they name in a ledger was written there before.
     check_money(view, locked, started)
