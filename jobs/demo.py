@@ -22,6 +22,7 @@ from pathlib import Path
 
 PLAN = Path(__file__).parent / "digits" / "plan.toml"
 NAME = "digits-vae"
+SET = "digits"
 CANDIDATE = "digits-best"
 SCRIPT = "demo"
 PAUSED = 4
@@ -48,7 +49,9 @@ def main() -> int:
         ("give the checkpoint that the plan's rule selects a name", register),
         ("choose it, for generation", approve),
         ("what may rest on it now", ["candidates", "show", CANDIDATE]),
-        ("its history", ["history", NAME]),
+        ("make the synthetic digits that it was chosen for", ["generate", plan]),
+        ("every row of it, accounted for", ["generate", "status", f"{NAME}/{SET}"]),
+        ("the history of its teacher", ["history", NAME]),
         ("a page of all of it", ["report", NAME]),
         ("is the store in order?", ["check", "--read-data"]),
     ]
@@ -67,8 +70,10 @@ def main() -> int:
     print(
         f"\nResults: {root}/experiments/{NAME}\n"
         f"Open: {root}/experiments/{NAME}/report/index.html\n"
-        f"Pictures: {root}/experiments/{NAME}/qc/pictures/contact-sheet.png, and runs/main/curves/ratio.png beside it\n"
-        "Again: `make demo` leaves the finished run alone. Now prove it: `make prove`"
+        f"Pictures: {root}/experiments/{NAME}/qc/pictures/contact-sheet.png (what was examined)\n"
+        f"          {root}/experiments/{NAME}/generation/{SET}/pictures/samples.png (what was made)\n"
+        f"          {root}/experiments/{NAME}/runs/main/curves/ratio.png (how it learned)\n"
+        "Again: `make demo` leaves the finished run and the closed set alone. Now prove it: `make prove`"
     )
     return 0
 
