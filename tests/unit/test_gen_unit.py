@@ -148,7 +148,6 @@ def poisoned(*rows: int) -> str:
 
 
 def test_a_poison_row_costs_itself(tmp_path: Path) -> None:
-    # covers F28
     job = GenJob(tmp_path / "one", poisoned(17), rows=30, unit_rows=30, batch_rows=10)
     made = job.make(0)
     assert made.receipt.rows.plain() == {"requested": 30, "produced": 29, "filtered": 0, "failed": 1}
@@ -479,7 +478,7 @@ def with_inputs(folder: Path, **traits: Any) -> GenJob:
 
 
 def test_samples_of_one_input_are_rows_of_their_own_and_a_large_input_is_a_failed_one(tmp_path: Path) -> None:
-    # covers GEN-17
+    # covers GEN-09
     job = with_inputs(tmp_path, unit_rows=3)
     made = [job.make(0), job.make(1)]
     assert [table(each).column_names for each in made] == [["row", "id", "sample", "answer", "x"]] * 2
