@@ -71,8 +71,9 @@ class Units:
         self._read_receipts()
         attempts = Attempts(self._view, self._attempt_files(), self._attempt_key)
         attempts.check_order()
+        tried = attempts.units
         for unit, receipt in self.receipts.items():
-            self._receipt(unit, receipt, claimed=_name(unit) in attempts.units)
+            self._receipt(unit, receipt, claimed=_name(unit) in tried)
             self._data(receipt)
         for name, conflicts in attempts.conflicts.items():
             for conflict in conflicts.values():
