@@ -21,6 +21,7 @@ from raykit.errors import CorruptError, NotFoundError, PlanError
 from raykit.ids import MAX_JSON_BYTES, canonical, sha256
 from raykit.store import layout
 from raykit.store.base import ObjectStore
+from raykit.store.parquet import refuse_arrow_schema
 
 MANIFEST = "manifest.json"
 MEMBER_COLUMNS = pa.schema(
@@ -168,7 +169,7 @@ def _overlap(roles: tuple[Role, Role], first: Counter[str], second: Counter[str]
 def _parquet(table: pa.Table) -> bytes:
     """The same bytes for the same rows and the same pyarrow: no time, no host in them.
 
-    The footer holds no values (statistics) and no Arrow schema, which `_refuse_arrow_schema` relies on.
+    The footer holds no values (statistics) and no Arrow schema, which `refuse_arrow_schema` relies on.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", version="2.6", store_schema=False, write_statistics=False)
@@ -191,7 +192,7 @@ def _read(store: ObjectStore, experiment: str, digest: str, role: Role, record: 
 
 
 def _parsed(data: bytes, key: str) -> pa.Table:
-    _refuse_arrow_schema(data, key)
+    refuse_arrow_schema(data, key)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         if file.metadata.metadata or not file.schema_arrow.equals(MEMBER_COLUMNS, check_metadata=True):
@@ -201,17 +202,3 @@ def _parsed(data: bytes, key: str) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         raise CorruptError(f"{key} is not a Parquet file: {str(error)[:200]}") from error
     return table
-
-
-def _refuse_arrow_schema(data: bytes, key: str) -> None:
-    """A stored Arrow schema can name extension types, and opening the file runs their code (CVE-2026-41486).
-
-    raykit never writes one, so its mere name in the footer refuses the file before pyarrow opens it.
-    """
-    if data[-4:] != b"PAR1":
-        raise CorruptError(f"{key} is not a plain Parquet file")
-    footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
-    if b"ARROW:" in data[-footer_bytes:]:
-        raise CorruptError(
-            f"{key} carries an Arrow schema of its own", rule="plain columns, no extension types"
-        )
