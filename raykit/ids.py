@@ -103,14 +103,14 @@ def _only_string_keys(value: Any) -> None:
             _only_string_keys(item)
 
 
-def parse_json(data: bytes, what: str) -> Any:
+def parse_json(data: bytes, what: str, *, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Strict JSON: UTF-8, no NaN, no duplicate keys, bounded size and depth.
 
     Raises:
         CorruptError: the bytes are not such JSON; `what` names them in the message.
     """
-    if len(data) > MAX_JSON_BYTES:
-        raise CorruptError(f"{what} is {len(data)} bytes long", rule=f"at most {MAX_JSON_BYTES} bytes")
+    if len(data) > max_bytes:
+        raise CorruptError(f"{what} is {len(data)} bytes long", rule=f"at most {max_bytes} bytes")
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from raykit.errors import CorruptError
-from raykit.ids import canonical, parse_json
+from raykit.ids import MAX_JSON_BYTES, canonical, parse_json
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -33,6 +33,9 @@ class Record(BaseModel):
 
     closes: ClassVar[bool] = False
     """An event after which its log may rest for long: the writer leaves a snapshot then."""
+
+    max_bytes: ClassVar[int] = MAX_JSON_BYTES
+    """What a file of it may have: a larger one is not read at all."""
 
     _left_out: ClassVar[frozenset[str]] = frozenset()
     """The fields whose default is None, by their JSON names."""
@@ -67,7 +70,8 @@ class Record(BaseModel):
         Raises:
             CorruptError: not JSON, an unknown or missing field, a wrong type, or a newer schema.
         """
-        parse_json(data, what)  # refuses duplicate keys and NaN, which the next line would let through
+        # duplicate keys and NaN, which the next line would let through
+        parse_json(data, what, max_bytes=cls.max_bytes)
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:

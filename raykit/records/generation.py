@@ -216,6 +216,9 @@ class SetUnits(Record):
 class SetManifest(Versioned):
     """A synthetic set that is complete: every requested row is accounted for."""
 
+    max_bytes = 1024**3
+    """About 150 bytes for each unit: several million of them."""
+
     experiment: Name
     name: Name
     contract: Digest

@@ -289,7 +289,7 @@ class Shards:
         """
         key = layout.generation_manifest(*self._where)
         try:
-            manifest = parsed(SetManifest, self.store.get(key, max_bytes=MAX_JSON_BYTES), key)
+            manifest = parsed(SetManifest, self.store.get(key, max_bytes=SetManifest.max_bytes), key)
         except NotFoundError:
             return None
         if manifest.contract != self.digest:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raykit import records
 from raykit.errors import CorruptError
-from raykit.ids import canonical, sha256
+from raykit.ids import MAX_JSON_BYTES, canonical, sha256
 from raykit.records import (
     LARGEST,
     AccountEntry,
@@ -549,3 +549,25 @@ def test_numbers_and_text_come_back_to_the_bit(number: float, count: int, text: 
     assert AttemptEnded.from_bytes(data, "it") == event
     beat = RunEntry(n=1, prev=None, at=number, by="w", nonce="n", events=(event,))
     assert RunEntry.from_bytes(beat.to_bytes(), "it").at.hex() == number.hex()
+
+
+def test_a_manifest_of_very_many_units_can_be_read_again() -> None:
+    """Half a million of them are more than any other record may have."""
+    n = 500_000
+    units = SetUnits(
+        receipts=("a" * 64,) * n, sha256=("b" * 64,) * n, size_bytes=(1000,) * n, produced=(10,) * n
+    )
+    rows = Rows(requested=10 * n, produced=10 * n, filtered=0, failed=0)
+    manifest = SetManifest(
+        experiment="digits",
+        name="many",
+        contract="1" * 64,
+        teacher="2" * 64,
+        rows=rows,
+        columns=(),
+        size_bytes=1000 * n,
+        units=units,
+    )
+    data = manifest.to_bytes()
+    assert len(data) > MAX_JSON_BYTES
+    assert SetManifest.from_bytes(data, "it") == manifest
