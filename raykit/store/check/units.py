@@ -210,7 +210,7 @@ class Units:
                 return
         elif view.absent(key):
             return
-        data = view.get(key)
+        data = view.get(key, SetManifest.max_bytes)
         if generated is not None and sha256(data) != generated.manifest:
             view.find(key, "a set is closed by the manifest that the log names", "it is another one", "I2")
             return
