@@ -134,7 +134,8 @@ def _written(of: ClosedSet, units: Sequence[int], folder: Path, name: str, form:
 
 def _write_beside(done: Exported, folder: Path) -> None:
     """What says which rows these are."""
-    texts = {MANIFEST: done.of.manifest.to_bytes(), README: "\n".join([*_readme(done), ""]).encode()}
+    readme = "".join(f"{_printable(line)}\n" for line in _readme(done))
+    texts = {MANIFEST: done.of.manifest.to_bytes(), README: readme.encode()}
     for name, data in texts.items():
         write(folder / name, data)
     sums = [(file.sha256, file.name) for file in done.files]
@@ -196,6 +197,11 @@ def _readme(done: Exported) -> Iterator[str]:
     yield "manifest.json lists every unit of the set; SHA256SUMS has the sha256 of every file here."
     if done.form == "jsonl":
         yield "Bytes are written in base 64, times as ISO 8601."
+
+
+def _printable(line: str) -> str:
+    """A recipe's words without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in line)
 
 
 def _table(*facts: tuple[str, str]) -> Iterator[str]:
