@@ -174,7 +174,7 @@ class HiredWorker:
             self._met(back.error, now)
         elif back.turn is not None and back.turn.spent:
             self._spent = back.detail or f"its last unit came to {back.how}"
-        elif back.how == "failed":
+        elif back.turn is not None and back.turn.failed == "infrastructure":
             self._rests_until = now + REST_S
 
     def _refused(self, error: RaykitError, now: float) -> None:
