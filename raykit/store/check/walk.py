@@ -6,12 +6,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from raykit.records import Commit, ExperimentEntry, FleetEntry, Locked
+from raykit.records import (
+    CanaryPassed,
+    Commit,
+    Contracted,
+    ExperimentEntry,
+    FleetEntry,
+    Generated,
+    GivenUp,
+    Locked,
+    Record,
+)
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.check.candidates import check_candidates
 from raykit.store.check.contents import check_contents, read_lock
-from raykit.store.check.generation import check_generation
 from raykit.store.check.logs import ReadLog, read_log
 from raykit.store.check.money import check_money
 from raykit.store.check.people import ActRules
@@ -42,14 +51,26 @@ def check(store: ObjectStore, *, read_data: bool, tell: Tell = lambda done, tota
     # After the runs: the checkpoints that are examined were committed before.
     for name, log in logs.items():
         events = list(log.events())
-        units = check_generation(view, name, events, whole=log.whole)
-        check_qc(view, name, events, commits[name], units)
+        check_qc(view, name, events, commits[name], _sets(view, name, events, whole=log.whole))
     _acts(view, read_log(view, layout.fleet_log(), FleetEntry), own=None)
     # After the runs: what they name in a ledger was written there before.
     check_money(view, locked, started)
     check_candidates(view)
     check_contents(view)
     return view.report()
+
+
+def _sets(view: View, name: str, events: Sequence[tuple[str, Record]], *, whole: bool) -> frozenset[str]:
+    """The synthetic sets of an experiment, if it has any: see `check_generation`."""
+    of_sets = Contracted | CanaryPassed | GivenUp | Generated
+    told = any(isinstance(event, of_sets) for _, event in events)
+    has_inputs = any(k.kind == "inputs" and k.parts["experiment"] == name for k in view.known.values())
+    if not (told or has_inputs or view.sets.get(name)):
+        return frozenset()
+    # imported here, and not above: a store without sets is checked without NumPy
+    from raykit.store.check.generation import check_generation
+
+    return check_generation(view, name, events, whole=whole)
 
 
 def _experiment(view: View, name: str) -> ReadLog[ExperimentEntry]:
