@@ -506,7 +506,7 @@ def report_lines(report: Report) -> Iterator[str]:
     )
     yield f"{report.url}: {looked}; {depth}"
     parts = ["experiments", "accounts", "runs", "entries", "segments", "rows", "commits"]
-    parts += ["candidates"] if counts.get("candidates") else []
+    parts += [part for part in ("candidates", "sets", "units") if counts.get(part)]
     yield "  " + ", ".join(f"{output.count(counts.get(part, 0))} {part}" for part in parts)
     for n, finding in enumerate(report.findings[:LISTED], start=1):
         yield f"{n:>2}  {finding.invariant}  {finding.found}"
