@@ -329,7 +329,7 @@ print(all([
 def test_the_next_start_ends_exactly_what_a_killed_launch_left(
     pair: tuple[Launch, Launch], launches: Launches, next_launch: Callable[[], Launch]
 ) -> None:
-    # covers I9
+    # covers I9, FLEET-11
     one, killed = pair
     in_use = one.processes()
     started = killed.processes()

@@ -201,7 +201,7 @@ def test_the_first_word_on_an_attempt_counts(store: ObjectStore) -> None:
 
 
 def test_one_receipt_decides(store: ObjectStore) -> None:
-    # covers GEN-10, I2, I3
+    # covers GEN-10, FLEET-15, I2, I3
     at = shards(store)
     assert at.receipt(3) is None
     receipt, data = made(at, 3)

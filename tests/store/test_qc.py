@@ -145,7 +145,7 @@ def test_the_first_word_on_an_attempt_counts(trained: Made, store: ObjectStore) 
 
 
 def test_one_receipt_decides(trained: Made, store: ObjectStore) -> None:
-    # covers I2, I3, QC-20
+    # covers I2, I3, QC-20, FLEET-15
     at, request = Examinations(store, "digits"), asked(trained)
     at.ask(request)
     assert at.receipt(request.id) is None

@@ -63,7 +63,7 @@ def launched_events(log: RunLog) -> list[Launched]:
 
 
 def test_a_launch_goes_on_with_what_was_prepared(nursery: Nursery, tmp_path: Path) -> None:
-    """covers DISP-02 DISP-13: plan and code are edited after they were locked; neither reaches the run."""
+    """covers DISP-02 DISP-13 FLEET-14: plan and code are edited after they were locked; neither reaches the run."""
     plan = write_job(tmp_path / "job", {"params": "{ width = 16, lr = 0.03 }"})
     task = freeze_job(tmp_path / "store", plan)
     lock = read_lock(open_store(task.root), "tiny", task.plan)

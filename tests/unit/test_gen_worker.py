@@ -200,6 +200,15 @@ def test_what_is_paused_elsewhere_holds_nobody(scope: str, maker: SetMaker) -> N
     assert worker(maker).turn().kind == "published"
 
 
+def test_what_is_called_the_same_elsewhere_is_another_thing(maker: SetMaker) -> None:
+    """covers FLEET-10: two experiments have a set of one name; whoever ends one of them has not meant the other."""
+    other = toy_set(maker.store, experiment="digits-again")
+    assert other.generation_contract.name == maker.generation_contract.name
+    cancel(maker.store, "digits-again", reason="the question is answered", person="mira", at=AT)
+    assert worker(maker).turn().kind == "published"
+    assert worker(other).turn().kind == "paused"
+
+
 def test_a_cancelled_experiment_makes_nothing(maker: SetMaker) -> None:
     cancel(maker.store, "digits", reason="the question is answered", person="mira", at=AT)
     assert worker(maker).turn().detail == "cancelled by mira: the question is answered"
