@@ -38,6 +38,8 @@ SNAPSHOT_S: Final = 5.0
 SNAPSHOT_SHARE: Final = 20
 """Or so many times what the last one took."""
 
+HEARS: Final = 4
+"""So many rounds the first units wait for what their worker says of them, once they are there."""
 UNIT: Final = "unit:"
 """In a worker's tally: what one unit of the canary took, in milliseconds."""
 
@@ -88,11 +90,15 @@ class GenerateDesk:
         """By unit of the canary that this pool has made: what it took, in milliseconds."""
         self._peak_bytes = 0
         """The most memory that one of its workers has held."""
+        self._told = 0
+        """How often the pool has said what its workers have come to."""
+        self._hears_until: int | None = None
         self._open_claims: tuple[int, ...] = ()
         """Units without a receipt that somebody has been at."""
         self._heard = 0.0
         """Units that this pool's workers say that they have published."""
-        self._heard_at_look = 0.0
+        self._before = 0
+        """Units that were published before this pool's workers began."""
         self._looked_at = 0.0
         self._progress: Progress | None = None
         self._snapshot_at = 0.0
@@ -104,11 +110,9 @@ class GenerateDesk:
 
     @property
     def published(self) -> int:
-        """Units that are known to be published: as of the newest look, and what workers have said since."""
+        """Units that are known to be published: as of the newest look, or as this pool's workers have said since."""
         board = self.board
-        if board is None:
-            return 0
-        return min(board.units, board.published_count + int(self._heard - self._heard_at_look))
+        return 0 if board is None else max(board.published_count, self._before + int(self._heard))
 
     # --- looking ------------------------------------------------------------------------------------------------
 
@@ -120,10 +124,12 @@ class GenerateDesk:
             StoreUnavailableError: the store did not answer.
         """
         self._acts = self._people.refresh()
-        self._heard_at_look, self._looked_at = self._heard, time.time()
+        self._looked_at = time.time()
         listing = self._shards.listing()
         self._open_claims = tuple(listing.claims)
         self._claimants |= {claim.worker for claims in listing.claims.values() for claim in claims}
+        if self.board is None:
+            self._before = len(listing.published)
         self.board = self._board_of(listing)
         self.found = self._found(self.board)
 
@@ -190,8 +196,8 @@ class GenerateDesk:
     def follow(self) -> bool:
         """Whether the workers may have made the last unit that was open."""
         board = self.board
-        since = self._heard - self._heard_at_look
-        return board is not None and since > 0 and since >= board.open_count
+        since = 0 if board is None else self.published - board.published_count
+        return board is not None and 0 < board.open_count <= since
 
     # --- attempts that nobody is at any more ----------------------------------------------------------------
 
@@ -247,7 +253,7 @@ class GenerateDesk:
         yield from self._give_up(board)
         if self._held is None and board.defect is not None:
             yield from self._pause(board.defect.words)
-        if self._held is None and board.canary_made and not self.passed:
+        if self._held is None and board.canary_made and not self.passed and self._is_heard():
             yield from self._judge()
         self._keep_snapshot()
 
@@ -290,6 +296,13 @@ class GenerateDesk:
         if self._record(judged):
             yield f"{self._name}: {canary_words(judged, self._means.slots)}"
         self.check_money()
+
+    def _is_heard(self) -> bool:
+        """Whether this pool's workers had the time to say what the canary took."""
+        if self._hears_until is None:
+            self._hears_until = self._told + HEARS
+        wanted = canary_units_of(self._contract, self._terms.canary_units)
+        return all(unit in self._took for unit in wanted) or self._told >= self._hears_until
 
     def _published_of(self, units: Collection[int]) -> list[int]:
         board = self.board
@@ -351,6 +364,7 @@ class GenerateDesk:
             self._metrics.units({str(status): count for status, count in self.board.counts.items()})
 
     def _note(self, gained: Mapping[str, float]) -> None:
+        self._told += 1
         self._heard += gained.get("units", 0.0)
         self._peak_bytes += int(gained.get(PEAK, 0.0))
         for name, count in gained.items():

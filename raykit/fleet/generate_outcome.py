@@ -20,7 +20,7 @@ class Making:
     """Of the units that are published."""
     rows_requested: int
     rows_per_s: float | None
-    """Of this launch."""
+    """As the workers that are there make them."""
     workers: int
     canary: bool
     """Only the first units are made, and judged before any other."""

@@ -56,9 +56,6 @@ class SetPool:
     ) -> None:
         self._terms = terms
         self._desk: GenerateDesk | None = None
-        self._began = time.monotonic()
-        self._first: float | None = None
-        """When the first rows of this pool were heard of."""
         hiring = Hiring(
             kind=GENERATE,
             root=root,
@@ -115,15 +112,13 @@ class SetPool:
         return None if glance.waits is None else End(desk=self._desk, waits=glance.waits)
 
     def _making(self, glance: Glance) -> Making:
-        desk, contract, now = self._desk, self._terms.contract, time.monotonic()
+        desk, contract = self._desk, self._terms.contract
         units = sum(glance.counts.values()) or -(-contract.rows // contract.unit_rows)
         published = 0 if desk is None else desk.published
         rows = min(contract.rows, published * contract.unit_rows)
         made = sum(glance.tally.get(name, 0.0) for name in ("produced", "filtered", "failed"))
-        if made and self._first is None:
-            self._first = now - glance.tally.get("all_s", 0.0)
-        since_s = 0.0 if self._first is None else now - self._first
-        pace = made / since_s if since_s > 0 else None
+        worked_s = glance.tally.get("all_s", 0.0)
+        pace = made / worked_s * max(1, glance.workers) if made and worked_s else None
         return Making(
             name=contract.name,
             published=published,
