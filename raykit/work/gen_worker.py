@@ -27,7 +27,7 @@ from raykit.pauses import Acts, pause_of
 from raykit.records import Claim, Failure, FailureKind, GenerationContract, UnitReceipt
 from raykit.shards.spans import Numbers, numbers_of
 from raykit.shards.standing import NOTHING_SAID, Board, Said, Standing, start_of
-from raykit.shards.units import unit_of, units_of
+from raykit.shards.units import canary_of, unit_of, units_of
 from raykit.store import layout
 from raykit.store.attempts import differing
 from raykit.store.base import ObjectStore
@@ -112,6 +112,7 @@ class UnitWorker:
         self._sleep = sleep
         self._shards = Shards(store, contract)
         self._digest = self._shards.digest
+        self._canary = frozenset(canary_of(contract, rules.canary_units))
         self._scope = f"contract:{self._digest}"
         self._refresh = acts or People(store, contract.experiment, by=worker).refresh
         self._acts = Acts()
@@ -430,7 +431,7 @@ class UnitWorker:
         )
         peak = {"peak_bytes": float(max(made.peak_bytes, self.tally.get("peak_bytes", 0)))}
         unit = made.receipt.unit
-        one = {f"unit:{unit}": round(1000 * took_s)} if unit < self._rules.canary_units else {}
+        one = {f"unit:{unit}": round(1000 * took_s)} if unit in self._canary else {}
         self.tally = {**self.tally, **peak, **one}
 
     def _count(self, **more: float) -> None:
