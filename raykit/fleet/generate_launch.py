@@ -75,6 +75,8 @@ class Launch:
         self._tell = tell
         self._signals = Signals(say, "finishing what is in hand, then leaving")
         self._slots = workers or slots_of(site.plan)
+        self._asked_slots = workers is not None or declared(site.plan) is not None
+        """Somebody has said how many workers there are."""
         self._price = price_of(site, spending)
         self._seat = Seat(root=self._root, account=spending.ledger.account)
         self._door = Teller(self._seat, hold_s=TELLER_S)
@@ -109,7 +111,8 @@ class Launch:
         try:
             ray_worker._worker_logs_enabled = False  # they would be on this process's stdout
             self._say(f"dashboard {local.dashboard_url}")
-            self._gpus = 1.0 if ray.cluster_resources().get("GPU", 0) >= self._slots else 0.0
+            gpus = int(ray.cluster_resources().get("GPU", 0))
+            self._slots, self._gpus = spread(self._slots, gpus, asked=self._asked_slots)
             served = open_seat(self._seat)  # it lives as long as this handle
             yield local
             del served
@@ -294,7 +297,7 @@ class Launch:
             read_acts(self._store, contract.experiment), contract.experiment, "generate", shards.digest
         )
         if held is not None:
-            failed = desk is not None and desk.canary_failed is not None
+            failed = held.pause.cause == "defect" and (desk is None or not desk.passed)
             self._say(f"{name} is {held.words}; {way_on(held)}")
             return SetOutcome(why=f"{contract.name} is {held.words}", exit_code=3 if failed else 4)
         if end.refused is not None:
@@ -313,12 +316,26 @@ class Launch:
         raise RaykitError(f"nothing is left to do of {name}, and it is not complete", remedy="raykit check")
 
 
+def declared(plan: Plan) -> int | None:
+    """The accelerators that the plan's pool has; None if it says none."""
+    pool = pool_of(plan, GENERATE.role)
+    return None if pool is None or pool.gpus == 0 else pool.gpus
+
+
 def slots_of(plan: Plan) -> int:
     """How many workers there may be at once: as the plan's pool has accelerators; else this machine's CPUs but one."""
-    pool = pool_of(plan, GENERATE.role)
-    if pool is not None and pool.gpus > 0:
-        return pool.gpus
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+    return declared(plan) or max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def spread(slots: int, gpus: int, *, asked: bool) -> tuple[int, float]:
+    """How many workers there may be on so many accelerators, and how much of one each holds.
+
+    Each has one of its own, unless somebody has `asked` for more workers than there are.
+    """
+    if gpus == 0:
+        return slots, 0.0
+    slots = slots if asked else min(slots, gpus)
+    return slots, 1.0 if slots <= gpus else 1000 * gpus // slots / 1000
 
 
 def _memory_bytes(wanted: Wanted) -> int | None:

@@ -497,3 +497,34 @@ def test_a_flaky_recipe_is_tried_again_and_then_parked_and_pauses_nobody(
     assert set(end.desk.board.parked) == set(range(100)) - set(work.published)
     assert all(len(listing.failures[unit]) == 3 for unit in end.desk.board.parked)
     assert 10 <= failed <= 80
+
+
+@pytest.mark.long
+def test_a_person_lets_a_set_go_on_under_another_contract_and_units_count_as_they_are(
+    made: Path, tmp_path: Path
+) -> None:
+    """GEN-07 I14: deliberately, with a reason; the units that are named are copied, and the others are made."""
+    root = Path(shutil.copytree(made.parent, tmp_path / "run")) / "store"
+    old = genray.shards_of(root)
+    edit(root, decode="{ temperature = 0.7 }")
+    said = ("--changed", "livelier points", "--reuse", "0-9,20", "--by", "mira")
+    code, _, err = genray.launch(root, "--workers", "1", *said).end()
+    assert code == 0, err
+    new = genray.shards_of(root)
+    assert (new.contract.follows, new.contract.decode) == (old.digest, {"temperature": 0.7})
+    assert new.contract.reuses is not None
+    assert new.contract.reuses.units == ((0, 9), (20, 20))
+    receipts = {receipt.unit: receipt for receipt in new.receipts()}
+    assert {unit for unit, each in receipts.items() if each.reused == old.digest} == {*range(10), 20}
+    assert {each.sha256 for each in old.receipts() if each.unit in (*range(10), 20)} <= {
+        each.sha256 for each in receipts.values()
+    }
+    canary = read_acts(open_store(str(root)), "tiny").canaries[new.digest]
+    assert (canary.units, canary.peak_bytes > 10_000_000) == (2, True)
+    event = read_acts(open_store(str(root)), "tiny").contracted["points"][-1]
+    assert (event.why, event.person) == ("livelier points", "mira")
+    check_invariants(open_store(str(root)))
+    # said again, nothing has changed, and it is complete
+    before = genray.listing(root)
+    code, _, err = genray.launch(root, *said).end()
+    assert (code, genray.listing(root)) == (0, before), err

@@ -17,6 +17,7 @@ from makeset import SetMaker
 from raykit.budget.book import Book
 from raykit.errors import BudgetError
 from raykit.fleet.generate_desk import HEARS, GenerateDesk, Means
+from raykit.fleet.generate_launch import spread
 from raykit.fleet.generate_money import require_affordable
 from raykit.fleet.generate_task import Terms
 from raykit.fleet.pool.desk import Lost
@@ -302,3 +303,19 @@ def money_of(*, ceiling: float, generate: float, spent: float) -> Book:
     for event in (AccountOpened(account="a", unit="usd", why="test"), planned, reserved, settled):
         book.apply(event, 0.0)
     return book
+
+
+@pytest.mark.parametrize(
+    ("slots", "gpus", "asked", "found"),
+    [
+        (3, 0, False, (3, 0.0)),
+        (15, 1, False, (1, 1.0)),
+        (15, 8, False, (8, 1.0)),
+        (4, 8, True, (4, 1.0)),
+        (3, 1, True, (3, 0.333)),
+    ],
+)
+def test_each_worker_has_an_accelerator_of_its_own_unless_somebody_says_otherwise(
+    slots: int, gpus: int, asked: bool, found: tuple[int, float]
+) -> None:
+    assert spread(slots, gpus, asked=asked) == found
