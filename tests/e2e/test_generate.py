@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import genray
 import psutil
@@ -25,7 +26,7 @@ import pytest
 from genray import HOUR_USD, USD, behave, edit, toys, undisturbed
 from makegen import start
 from nursery import Nursery
-from raylaunch import Launching, kill
+from raylaunch import Launching, kill, raykit
 
 from raykit.errors import ApprovalError, BudgetError, FleetPaused, GateError, PlanError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
@@ -34,7 +35,7 @@ from raykit.fleet.pool.lease import Price
 from raykit.fleet.session import LocalRay, start_local
 from raykit.records import CandidateRejected, Claim, Rows
 from raykit.shards.units import unit_id
-from raykit.store import open_store
+from raykit.store import layout, open_store
 from raykit.store.candidates import act, read_candidate_registry
 from raykit.store.people import pause, read_acts, resume
 from raykit.store.place import gone
@@ -528,3 +529,107 @@ def test_a_person_lets_a_set_go_on_under_another_contract_and_units_count_as_the
     before = genray.listing(root)
     code, _, err = genray.launch(root, *said).end()
     assert (code, genray.listing(root)) == (0, before), err
+
+
+@pytest.mark.long
+def test_a_signal_lets_units_in_hand_be_finished_and_a_poison_unit_is_given_up_by_a_person(
+    root: Path,
+) -> None:
+    """GEN-15 FLEET-02 DISP-03: exit codes and the next commands, as a person meets them."""
+    edit(root, tries="2")
+    behave(root, sleep_s=0.2, fail_at=[40])
+    running = genray.launch(root, "--workers", "2")
+    until("units", lambda: len(genray.published(root)) >= 4, running)
+    running.signal(signal.SIGTERM)
+    code, out, err = running.end()
+    assert code == 4, err
+    assert "SIGTERM: finishing what is in hand, then leaving" in err
+    assert "ended by SIGTERM" in out
+    assert {each.kind for found in genray.failures(root).values() for each in found} <= {"bounds"}
+    reserved, settled = genray.leases(root)
+    assert reserved == set(settled)
+    assert living(genray.in_hand(root)) == []
+    behave(root, fail_at=[40])
+    code, out, err = genray.launch(root, "--workers", "2").end()
+    assert code == 3, err
+    assert "unit 20 of tiny/points came to nothing: a person is needed" in err
+    assert len(genray.published(root)) == 29
+    command = (
+        "generate",
+        "give-up",
+        "tiny/points",
+        "--unit",
+        "20",
+        "--reason",
+        "a broken scan",
+        "--by",
+        "mira",
+    )
+    assert raykit(*command, root=root).end()[0] == 0
+    code, out, err = genray.launch(root).end()
+    assert code == 0, err
+    assert "60 requested, 58 produced, 0 filtered, 2 failed" in out
+    assert genray.shards_of(root).manifest().failed == {"given up": 2}
+    check_invariants(open_store(str(root)))
+
+
+@pytest.mark.slow
+def test_what_it_does_is_on_the_dashboard(local: LocalRay, tmp_path: Path) -> None:
+    work = toys(tmp_path, rows_asked=400)
+    behave(work.root, sleep_s=0.4)
+    url = f"http://127.0.0.1:{local.ports.of('metrics_export')}/metrics"
+    seen = dict[str, float]()
+
+    def scrape() -> bool:
+        with urlopen(url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        for line in lines:
+            if line.startswith("ray_raykit_generate_") and 'set="digits"' in line:
+                name, _, value = line.rpartition(" ")
+                tag = "".join(name.partition(f'{key}="')[2].partition('"')[0] for key in ("state", "outcome"))
+                seen[f"{name.partition('{')[0][20:]}{tag and '.' + tag}"] = float(value)
+        return seen.get("rows_total.produced", 0) > 8 and seen.get("workers") == 2
+
+    working = threading.Thread(target=lambda: work.work(work.pool(slots=2)))
+    working.start()
+    try:
+        until("all metrics", scrape)
+    finally:
+        work.stopped = "the test has seen enough"
+        working.join(DEADLINE_S)
+    assert seen["units.published"] + seen["units.open"] + seen["units.claimed"] == 100
+    assert seen["units_total"] >= 2
+    assert seen["unit_seconds_total"] >= 0.8
+    assert seen["units.parked"] == 0
+
+
+@pytest.mark.long
+def test_a_teacher_that_has_changed_on_disk_makes_nothing(made: Path, root: Path, tmp_path: Path) -> None:
+    """DISP-10 I1: found before a contract is frozen, and by every worker; exit 5, and nothing is published."""
+    spoil(root)
+    before = genray.bytes_of(root)
+    code, _, err = genray.launch(root).end()
+    assert (code, "does not match" in err) == (5, True), err
+    kept = {key for key in genray.bytes_of(root) if "/generation/" in key}
+    assert kept == {key for key in before if "/generation/" in key} == set()
+    open_ = Path(shutil.copytree(made.parent, tmp_path / "begun")) / "store"
+    shards = genray.shards_of(open_)
+    folder = open_ / layout.generation("tiny", "points", shards.digest)
+    for receipt in (folder / "receipts").iterdir():
+        if int(receipt.stem) >= 10:
+            receipt.unlink()
+    (folder / "manifest.json").unlink()
+    spoil(open_)
+    code, _, err = genray.launch(open_).end()
+    assert (code, "does not match" in err) == (5, True), err
+    assert genray.published(open_) == list(range(10))
+
+
+def spoil(root: Path) -> None:
+    """Change one byte of the teacher's weights."""
+    (candidate,) = read_candidate_registry(open_store(str(root))).candidates.values()
+    weights = (root / candidate.said.key).with_name("model.safetensors")
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.chmod(0o644)
+    weights.write_bytes(data)
