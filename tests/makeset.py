@@ -1,10 +1,10 @@
 """Synthetic sets in a store, without any producer or torch: contracts, receipts, what people say, manifests.
 
-    maker = SetMaker(store)                # a trained and examined run whose plan has [generate.digits]
-    maker.contract_now()                   # freezes a contract of 40 rows in 10 units
-    maker.publish(0, 1); maker.canary()    # receipts with their Parquet files
-    maker.take_unit(2); maker.fail_unit(3)          # a claim that nobody ends; one that came to nothing
-    maker.finish()                         # every other unit, and the manifest
+maker = SetMaker(store)                # a trained and examined run whose plan has [generate.digits]
+maker.contract_now()                   # freezes a contract of 40 rows in 10 units
+maker.publish(0, 1); maker.canary()    # receipts with their Parquet files
+maker.take_unit(2); maker.fail_unit(3)          # a claim that nobody ends; one that came to nothing
+maker.finish()                         # every other unit, and the manifest
 """
 
 from __future__ import annotations
@@ -175,9 +175,7 @@ class SetMaker(QcMaker):
             **{
                 "contract": self.shards.digest,
                 "unit": unit,
-                "rows": Rows(
-                    requested=there.rows, produced=table.num_rows, filtered=filtered, failed=failed
-                ),
+                "rows": Rows(requested=there.rows, produced=table.num_rows, filtered=filtered, failed=failed),
                 "filtered": {"blank": filtered} if filtered else {},
                 "failed": {"ValueError": failed} if failed else {},
                 "failed_rows": tuple(range(there.first + there.rows - failed, there.first + there.rows)),

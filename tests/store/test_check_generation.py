@@ -619,7 +619,7 @@ def test_units_are_made_under_a_contract_that_counts() -> None:
 
 
 def test_a_contract_follows_the_one_before_it() -> None:
-    # covers GEN-16
+    # covers GEN-16, FLEET-13
     maker = maker_of(MemoryStore())
     maker.contract_now(seed=3)
     assert rules(maker.store) == ["a contract follows the one before it"]

@@ -122,7 +122,9 @@ def command_names() -> Iterator[str]:
 
 
 def test_the_readme_lists_every_command() -> None:
-    listed = [re.sub(r"^`raykit ([a-z -]+?)(?: [A-Z/]+)*`$", r"\1", row[0]) for row in readme_table("command")]
+    listed = [
+        re.sub(r"^`raykit ([a-z -]+?)(?: [A-Z/]+)*`$", r"\1", row[0]) for row in readme_table("command")
+    ]
     assert listed == list(command_names())
 
 
