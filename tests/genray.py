@@ -10,7 +10,6 @@ Beside the root lies a file of rules, which the recipe reads: how long a unit ta
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gentoys import Toys, rules_of
 from makegen import ToyMake, contract_at, toy_set
 from makeset import SetMaker
 from nursery import Nursery
@@ -52,7 +52,6 @@ from raykit.records import (
     Settled,
 )
 from raykit.shards.closing import close
-from raykit.shards.contract import Probed
 from raykit.shards.units import unit_id, unit_of, units_of
 from raykit.store import open_store
 from raykit.store.accounts import Identity, join_account
@@ -202,10 +201,6 @@ def behave(root: Path, **rules: Any) -> None:
     new.replace(path)
 
 
-def rules_of(root: Path) -> Path:
-    return Path(f"{root}.rules.json")
-
-
 # --- launches --------------------------------------------------------------------------------------------------------
 
 
@@ -294,24 +289,6 @@ def leases(root: Path) -> tuple[set[str], dict[str, int]]:
 
 
 FREE = Price()
-
-
-@dataclass(frozen=True)
-class Toys:
-    """Makes producers without torch, which misbehave as the rules beside the root say: see `makegen.ToyMake`."""
-
-    root: str
-
-    @property
-    def probed(self) -> Probed:
-        raise AssertionError("its contracts are frozen already")
-
-    def __call__(
-        self, store: ObjectStore, contract: GenerationContract, teacher: str, folder: Path
-    ) -> ToyMake:
-        path = rules_of(Path(self.root))
-        rules = json.loads(path.read_text()) if path.exists() else {}
-        return ToyMake(contract, **{**rules, "seed": os.getpid()})
 
 
 @dataclass

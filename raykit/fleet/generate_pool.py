@@ -83,10 +83,13 @@ class SetPool:
             StoreUnavailableError: the store stayed away.
             RaykitError: no worker could make anything.
         """
+        grace_s = 0.0
         try:
-            return self._follow(stop, tell)
+            end = self._follow(stop, tell)
+            grace_s = GRACE_S
         finally:
-            self._pool.close(grace_s=GRACE_S)
+            self._pool.close(grace_s=grace_s)  # whoever is interrupted twice does not wait
+        return end
 
     def _follow(self, stop: Callable[[], str | None], tell: Tell) -> End:
         began, away_since = time.time(), None

@@ -1,7 +1,7 @@
 """`raykit generate`: real workers on a local Ray, killed, hung, paused, refused; and what the set is worth afterwards.
 
-covers GEN-04 GEN-05 GEN-06 GEN-07 GEN-08 GEN-14 GEN-15 FLEET-01 FLEET-02 FLEET-03 FLEET-04 FLEET-06 FLEET-08
-DISP-01 DISP-02 DISP-03 DISP-04, F15 F16 F21 F25 F26 F27 F28, I3 I10 I11 I14
+covers GEN-01 GEN-04 GEN-05 GEN-06 GEN-07 GEN-12 GEN-13 GEN-14 GEN-15 GEN-16 FLEET-01 FLEET-02 FLEET-03 FLEET-04
+FLEET-06 FLEET-07 FLEET-08 DISP-03 DISP-13 DISP-14 DISP-15, F15 F16 F21 F25 F26 F27 F28, I3 I6 I10 I11 I13 I14
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def living(claims: list[Claim]) -> list[Claim]:
 
 
 def test_killed_workers_and_a_killed_launch_change_no_byte_of_the_set(made: Path) -> None:
-    """F15 I3 I10: what was published stays, what was in hand is made again, and the manifest is the undisturbed one."""
+    """F15 GEN-12 GEN-15 FLEET-06 I3 I10: what was published stays, what was in hand is made again, and the manifest is
+    the undisturbed one."""
     store, shards = open_store(str(made)), genray.shards_of(made)
     assert genray.manifest_bytes(made) == genray.alone(made)
     failed = [failure for each in genray.failures(made).values() for failure in each]
@@ -135,7 +136,7 @@ def is_derived(key: str) -> bool:
 
 
 def test_a_complete_set_is_left_alone(made: Path) -> None:
-    """I11: nothing is written, and no Ray is started."""
+    """DISP-03 I11: nothing is written, and no Ray is started."""
     before = genray.listing(made)
     outcome = generate(genray.plan_of(made), str(made), say=never)
     assert (outcome.exit_code, outcome.why) == (0, None)
@@ -163,7 +164,7 @@ def test_a_set_is_closed_by_the_next_launch_if_one_was_killed_before_it_had_told
 
 
 def test_another_contract_is_refused_with_what_differs(made: Path, tmp_path: Path) -> None:
-    """I14: a plan, a recipe or a bound that is not as it was frozen."""
+    """GEN-16 I14: a plan, a recipe or a bound that is not as it was frozen."""
     root = Path(shutil.copytree(made.parent, tmp_path / "run")) / "store"
     before = genray.listing(root)
     edit(root, decode="{ temperature = 0.7 }", rows="70")
@@ -228,7 +229,7 @@ def test_nothing_is_made_with_a_checkpoint_that_nobody_has_approved(root: Path) 
 
 
 def test_a_pause_keeps_a_launch_from_starting(root: Path) -> None:
-    """FLEET-01: whichever scope it is of."""
+    """Whichever scope it is of."""
     store = open_store(str(root))
     for scope in ("role:generate", "experiment:tiny", "all"):
         pause(store, scope, reason="promised to inference", person="mira", at=time.time())
@@ -250,7 +251,7 @@ def local() -> Iterator[LocalRay]:
 def test_a_defect_from_a_unit_on_stops_everyone_on_the_contract_and_nobody_else(
     local: LocalRay, tmp_path: Path
 ) -> None:
-    """F25 FLEET-03 FLEET-04: at most one unit for each worker is wasted, the cause is named, and another contract
+    """F25 FLEET-01 to FLEET-04: at most one unit for each worker is wasted, the cause is named, and another contract
     goes on. Once it is repaired, only what is open is made."""
     work = toys(tmp_path, rows_asked=480)
     behave(work.root, sleep_s=0.02, fail_from=100)
@@ -299,8 +300,8 @@ def test_a_unit_that_hangs_is_killed_at_its_deadline_and_parked(local: LocalRay,
 
 
 def test_a_canary_then_others_and_a_pause_loses_nothing(local: LocalRay, tmp_path: Path) -> None:
-    """GEN-05 FLEET-01 I10: one worker until the first units are judged, then more. A planned pause lets the units in
-    hand be finished; another pool goes on."""
+    """GEN-14 FLEET-07 FLEET-08 I10: one worker until the first units are judged, then more. A planned pause
+    lets the units in hand be finished; another pool goes on."""
     work = toys(tmp_path, canary=False, rows_asked=200)
     behave(work.root, sleep_s=0.1)
     store, ends = work.shards.store, list[Any]()
@@ -370,7 +371,7 @@ MEAN_GAP_S = 3.0
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_fifty_kills_of_workers_launches_and_budget_actors(root: Path) -> None:
-    """F15 GEN-14 I3 I6 I10: at random moments, over 200 units with four samples of each input; no row is lost, none is
+    """F15 GEN-12 I3 I6 I10: at random moments, over 200 units with four samples of each input; no row is lost, none is
     there twice, and the manifest is the undisturbed one, byte for byte."""
     seed = int(os.environ.get("RAYKIT_SEED", "11"))
     chance, began, killed = random.Random(seed), time.monotonic(), dict[str, int]()
@@ -504,7 +505,7 @@ def test_a_flaky_recipe_is_tried_again_and_then_parked_and_pauses_nobody(
 def test_a_person_lets_a_set_go_on_under_another_contract_and_units_count_as_they_are(
     made: Path, tmp_path: Path
 ) -> None:
-    """GEN-07 I14: deliberately, with a reason; the units that are named are copied, and the others are made."""
+    """GEN-16 I14: deliberately, with a reason; the units that are named are copied, and the others are made."""
     root = Path(shutil.copytree(made.parent, tmp_path / "run")) / "store"
     old = genray.shards_of(root)
     edit(root, decode="{ temperature = 0.7 }")
@@ -535,7 +536,7 @@ def test_a_person_lets_a_set_go_on_under_another_contract_and_units_count_as_the
 def test_a_signal_lets_units_in_hand_be_finished_and_a_poison_unit_is_given_up_by_a_person(
     root: Path,
 ) -> None:
-    """GEN-15 FLEET-02 DISP-03: exit codes and the next commands, as a person meets them."""
+    """Exit codes and the next commands, as a person meets them."""
     edit(root, tries="2")
     behave(root, sleep_s=0.2, fail_at=[40])
     running = genray.launch(root, "--workers", "2")
@@ -605,7 +606,7 @@ def test_what_it_does_is_on_the_dashboard(local: LocalRay, tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_a_teacher_that_has_changed_on_disk_makes_nothing(made: Path, root: Path, tmp_path: Path) -> None:
-    """DISP-10 I1: found before a contract is frozen, and by every worker; exit 5, and nothing is published."""
+    """DISP-14 I1: found before a contract is frozen, and by every worker; exit 5, and nothing is published."""
     spoil(root)
     before = genray.bytes_of(root)
     code, _, err = genray.launch(root).end()

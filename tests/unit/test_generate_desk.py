@@ -1,6 +1,6 @@
 """The desk of a pool that makes synthetic rows, without Ray: canary, defects, money, units given up, lost attempts.
 
-covers GEN-05 GEN-08 FLEET-03 DISP-09, I3 I6
+covers GEN-13 GEN-14 FLEET-01 FLEET-03 FLEET-08, I3 I6
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_a_canary_that_a_killed_launch_has_made_is_judged_by_what_the_producer_t
 
 
 def test_a_canary_out_of_its_bounds_pauses_its_contract(tmp_path: Path) -> None:
-    """GEN-08: which bound, what was found, and what may be."""
+    """FLEET-08: which bound, what was found, and what may be."""
     maker = toy_set(open_store(str(tmp_path / "store")), canary=False, bounds={"failed": 0.01})
     work = Set(maker)
     contract = maker.generation_contract
