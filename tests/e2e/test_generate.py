@@ -282,6 +282,7 @@ def test_a_defect_from_a_unit_on_stops_everyone_on_the_contract_and_nobody_else(
     check_invariants(work.shards.store)
 
 
+@pytest.mark.long
 def test_a_unit_that_hangs_is_killed_at_its_deadline_and_parked(local: LocalRay, tmp_path: Path) -> None:
     """F28: everything else is made."""
     work = toys(tmp_path)
@@ -331,6 +332,7 @@ def test_a_canary_then_others_and_a_pause_loses_nothing(local: LocalRay, tmp_pat
     check_invariants(store)
 
 
+@pytest.mark.long
 def test_money_that_ends_in_the_middle_stops_at_unit_boundaries_and_is_exact(
     local: LocalRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
