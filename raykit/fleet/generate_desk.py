@@ -11,28 +11,26 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from raykit.defects import signature
 from raykit.errors import BudgetError
 from raykit.fleet.generate_metrics import GenerateMetrics
 from raykit.fleet.generate_task import GenerateTask, Terms
 from raykit.fleet.pool.crew import PEAK
-from raykit.fleet.pool.desk import Found, Lost
+from raykit.fleet.pool.desk import Found, Lost, cause_of
 from raykit.fleet.pool.lease import Price
 from raykit.pauses import Acts, InForce, pause_of
-from raykit.records import CanaryPassed, Claim, ExperimentEntry, Failure, Record
+from raykit.records import CanaryPassed, Claim, ExperimentEntry, Record
 from raykit.shards.fan import CanaryFailed, canary_of, most_workers
-from raykit.shards.standing import Board, Said
+from raykit.shards.standing import Board
 from raykit.shards.units import canary_of as canary_units_of
-from raykit.shards.units import unit_id
 from raykit.steer import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Listing, Shards
 from raykit.store.people import People, pause
 from raykit.store.place import gone
 from raykit.store.progress import Progress, extended, read_progress, write_snapshot
+from raykit.work.ending import failure_of
+from raykit.work.failing import Cause
 
-LATE_S: Final = 5.0
-"""So long after its deadline an attempt of another pool is said to be lost."""
 SNAPSHOT_S: Final = 5.0
 """Between two snapshots of what is published."""
 SNAPSHOT_SHARE: Final = 20
@@ -143,7 +141,7 @@ class GenerateDesk:
         return Board(
             self._contract,
             listing.published,
-            said_in(listing),
+            listing.said(),
             tries=self._terms.tries,
             canary_units=self._terms.canary_units,
             canary_passed=self.passed,
@@ -213,29 +211,19 @@ class GenerateDesk:
             claim = None if board is None else board.standing(unit).unended
             if claim is None or claim.worker in working:
                 continue
-            found = lost.get(claim.worker) or _orphaned(claim)
-            if found is not None and self._fail(unit, claim, found):
-                said.append(f"{self._name} unit {unit:,}, attempt {claim.n}: {found.why}")
+            cause = cause_of(claim, lost)
+            if cause is not None and self._fail(unit, claim, cause):
+                said.append(f"{self._name} unit {unit:,}, attempt {claim.n}: {cause.message}")
         return tuple(said)
 
     def claimants(self) -> frozenset[str]:
         """Workers that were seen to have something in hand."""
         return frozenset(self._claimants)
 
-    def _fail(self, unit: int, claim: Claim, lost: Lost) -> bool:
+    def _fail(self, unit: int, claim: Claim, cause: Cause) -> bool:
         if self._shards.receipt(unit) is not None:
             return False
-        failure = Failure(
-            request=unit_id(self._digest, unit),
-            n=claim.n,
-            kind=lost.kind,
-            signature=signature(lost.kind, lost.kind),
-            message=lost.why,
-            worker=claim.worker,
-            said_by=self._by,
-            at=time.time(),
-        )
-        return self._shards.fail(unit, failure)
+        return self._shards.fail(unit, failure_of(claim, cause, said_by=self._by, at=time.time()))
 
     # --- what has to be said ------------------------------------------------------------------------------------
 
@@ -379,18 +367,6 @@ class GenerateDesk:
 # --- in words -------------------------------------------------------------------------------------------------------
 
 
-def said_in(listing: Listing) -> dict[int, Said]:
-    """By unit, all that is written of the attempts at it."""
-    return {
-        unit: Said(
-            claims=listing.claims.get(unit, ()),
-            failures=listing.failures.get(unit, ()),
-            conflicts=listing.conflicts.get(unit, ()),
-        )
-        for unit in {*listing.claims, *listing.failures, *listing.conflicts}
-    }
-
-
 def canary_words(passed: CanaryPassed, slots: int) -> str:
     """What the canary has shown, and what it says of the whole set, in one line."""
     rows = passed.rows
@@ -409,13 +385,3 @@ def shown_time(time_ms: int) -> str:
         if time_ms >= 2 * each_ms:
             return f"{time_ms / each_ms:,.1f} {unit}"
     return f"{time_ms / 1000:,.3g} s"
-
-
-def _orphaned(claim: Claim) -> Lost | None:
-    """Why an attempt of somebody else's came to nothing; None if it may go on."""
-    now = time.time()
-    if gone(claim.place):
-        return Lost(kind="lost", why=f"process {claim.place.pid} is gone", at=now)
-    if now > claim.at + claim.deadline_s + LATE_S:
-        return Lost(kind="deadline", why=f"not done within {claim.deadline_s:.0f} s", at=now)
-    return None

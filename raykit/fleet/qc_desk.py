@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
-from raykit.defects import signature
-from raykit.fleet.pool.desk import Found, Lost
+from raykit.fleet.pool.desk import Found, Lost, cause_of
 from raykit.fleet.qc_metrics import QcMetrics
 from raykit.fleet.qc_task import Maker, QcTask
 from raykit.qc.backlog import Standing, takable, workable
 from raykit.read.qc import QcRead, QcReader, wanted_of
-from raykit.records import Claim, ExperimentEntry, Failure, Measured, Record, Request, Took
+from raykit.records import Claim, ExperimentEntry, Measured, Record, Request, Took
 from raykit.steer import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.people import People, pause
-from raykit.store.place import gone
+from raykit.work.ending import failure_of
+from raykit.work.failing import Cause
 from raykit.work.qc_worker import Rules
-
-LATE_S: Final = 5.0
-"""So long after its deadline an attempt of another pool is said to be lost."""
 
 
 class QcDesk:
@@ -131,9 +127,9 @@ class QcDesk:
             claim = _unended(standing)
             if claim is None or claim.worker in working:
                 continue
-            found = lost.get(claim.worker) or self._orphaned(claim)
-            if found is not None and self._fail(claim, found):
-                said.append(f"update {standing.update:,}, attempt {claim.n}: {found.why}")
+            cause = cause_of(claim, lost)
+            if cause is not None and self._fail(claim, cause):
+                said.append(f"update {standing.update:,}, attempt {claim.n}: {cause.message}")
         return tuple(said)
 
     def claimants(self) -> frozenset[str]:
@@ -141,30 +137,11 @@ class QcDesk:
         standings = () if self.read is None else self.read.backlog.standings
         return frozenset(claim.worker for each in standings for claim in each.said.claims)
 
-    def _orphaned(self, claim: Claim) -> Lost | None:
-        """Why an attempt of somebody else's came to nothing; None if it may go on."""
-        now = time.time()
-        if gone(claim.place):
-            return Lost(kind="lost", why=f"process {claim.place.pid} is gone", at=now)
-        if now > claim.at + claim.deadline_s + LATE_S:
-            return Lost(kind="deadline", why=f"not done within {claim.deadline_s:.0f} s", at=now)
-        return None
-
-    def _fail(self, claim: Claim, lost: Lost) -> bool:
+    def _fail(self, claim: Claim, cause: Cause) -> bool:
         examinations = self._reader.examinations
         if examinations.receipt(claim.request) is not None:
             return False
-        failure = Failure(
-            request=claim.request,
-            n=claim.n,
-            kind=lost.kind,
-            signature=signature(lost.kind, lost.kind),
-            message=lost.why,
-            worker=claim.worker,
-            said_by=self._by,
-            at=time.time(),
-        )
-        return examinations.fail(failure)
+        return examinations.fail(failure_of(claim, cause, said_by=self._by, at=time.time()))
 
     def write(self) -> Iterator[str]:
         """Pause for a defect, and keep what one check takes; a line for people after each.

@@ -25,7 +25,7 @@ from raykit.records import (
     SetManifest,
 )
 from raykit.shards.population import Facts, population
-from raykit.shards.standing import STATUSES, Board, Defect, Said, Status
+from raykit.shards.standing import STATUSES, Board, Defect, Status
 from raykit.shards.units import units_of
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_candidate_registry
@@ -423,7 +423,7 @@ class _Contract:
         board = Board(
             self._shards.contract,
             progress.units,
-            _said_in(listing),
+            listing.said(),
             tries=int(settings.get("tries", DEFAULT_TRIES)),
             canary_units=int(settings.get("canary_units", DEFAULT_CANARY_UNITS)),
             canary_passed=digest in acts.canaries,
@@ -480,19 +480,6 @@ def _state(
     if board.complete:
         return "stopped", "every unit is published, and it is not closed yet", GENERATE
     return "stopped", "nobody is at it", GENERATE
-
-
-def _said_in(listing: Listing) -> dict[int, Said]:
-    """By unit, what is said of the attempts at it."""
-    units = {*listing.claims, *listing.failures, *listing.conflicts}
-    return {
-        unit: Said(
-            claims=listing.claims.get(unit, ()),
-            failures=listing.failures.get(unit, ()),
-            conflicts=listing.conflicts.get(unit, ()),
-        )
-        for unit in units
-    }
 
 
 def _attempts(listing: Listing) -> Attempts:

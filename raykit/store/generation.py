@@ -30,6 +30,7 @@ from raykit.records import (
     UnitReceipt,
 )
 from raykit.shards.spans import Numbers, numbers_of
+from raykit.shards.standing import Said
 from raykit.shards.units import unit_id, unit_of, units_of
 from raykit.store import layout
 from raykit.store.attempts import (
@@ -79,6 +80,17 @@ class Listing:
     """Of all units."""
     conflicts: Mapping[int, tuple[Conflict, ...]]
     """Of all units."""
+
+    def said(self) -> dict[int, Said]:
+        """By unit, all that is written of the attempts at it."""
+        return {
+            unit: Said(
+                claims=self.claims.get(unit, ()),
+                failures=self.failures.get(unit, ()),
+                conflicts=self.conflicts.get(unit, ()),
+            )
+            for unit in {*self.claims, *self.failures, *self.conflicts}
+        }
 
 
 def read_contract(store: ObjectStore, experiment: str, name: str, digest: Digest) -> GenerationContract:

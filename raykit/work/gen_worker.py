@@ -24,7 +24,7 @@ import numpy as np
 from raykit import defects
 from raykit.errors import GateError, Unknown
 from raykit.pauses import Acts, pause_of
-from raykit.records import Claim, Failure, FailureKind, GenerationContract, UnitReceipt
+from raykit.records import Claim, Failure, GenerationContract, UnitReceipt
 from raykit.shards.spans import Numbers, numbers_of
 from raykit.shards.standing import NOTHING_SAID, Board, Said, Standing, start_of
 from raykit.shards.units import canary_of, unit_of, units_of
@@ -34,6 +34,7 @@ from raykit.store.base import ObjectStore
 from raykit.store.generation import Listing, Shards
 from raykit.store.people import People, pause
 from raykit.store.place import gone, this_place
+from raykit.work.ending import failure_of, why_over
 from raykit.work.failing import Cause, cause_of, words
 from raykit.work.generated import Made, Make
 from raykit.work.puller import Hand, Turn, surely
@@ -291,7 +292,9 @@ class UnitWorker:
 
     def _end(self, unit: int, claim: Claim) -> bool:
         """Say that an attempt is over which nobody has ended; False if somebody else was faster."""
-        failure = self._failure(claim, self._why_over(claim))
+        cause = why_over(claim, now=math.inf, by=self._name)  # that it is over, the board has said
+        assert cause is not None
+        failure = self._failure(claim, cause)
         if not self._surely(lambda: self._shards.fail(unit, failure)):
             return False
         self._failures += 1
@@ -299,24 +302,8 @@ class UnitWorker:
         self._see()
         return True
 
-    def _why_over(self, claim: Claim) -> Cause:
-        if claim.worker == self._name:
-            return _unended("infrastructure", "the store did not take what came of it")
-        if gone(claim.place):
-            return _unended("lost", f"process {claim.place.pid} on {claim.place.host} is gone")
-        return _unended("deadline", f"nothing came of it in {claim.deadline_s:g} s")
-
     def _failure(self, claim: Claim, cause: Cause) -> Failure:
-        return Failure(
-            request=claim.request,
-            n=claim.n,
-            kind=cause.kind,
-            signature=cause.signature,
-            message=cause.message,
-            worker=claim.worker,
-            said_by=self._name,
-            at=self._clock(),
-        )
+        return failure_of(claim, cause, said_by=self._name, at=self._clock())
 
     # --- making it ------------------------------------------------------------------------------------------
 
@@ -443,18 +430,9 @@ class _Known:
     """What is known of the units: as they were listed, and what this process has done since."""
 
     def __init__(self, listing: Listing | None = None) -> None:
-        self.said: dict[int, Said] = {}
+        self.said: dict[int, Said] = {} if listing is None else listing.said()
         self._published = numbers_of(()) if listing is None else listing.published
         self._own: list[int] = []
-        if listing is not None:
-            self.said = {
-                unit: Said(
-                    claims=listing.claims.get(unit, ()),
-                    failures=listing.failures.get(unit, ()),
-                    conflicts=listing.conflicts.get(unit, ()),
-                )
-                for unit in {*listing.claims, *listing.failures, *listing.conflicts}
-            }
 
     def published(self) -> Numbers:
         """The units that have a receipt."""
@@ -508,11 +486,6 @@ def _of_units(acts: Acts, contract: str, scope: str) -> tuple[object, ...]:
         acts.given_up.get(contract),
         acts.cleared_at.get(scope),
     )
-
-
-def _unended(kind: FailureKind, message: str) -> Cause:
-    """Why an attempt is over that did not say so itself."""
-    return Cause(kind=kind, signature=defects.signature(kind, kind), message=message)
 
 
 def _since_ms(start_s: float) -> int:

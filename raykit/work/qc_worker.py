@@ -23,13 +23,14 @@ from raykit.errors import GateError, Unknown
 from raykit.pauses import Acts, pause_of
 from raykit.qc.backlog import Said, Standing, Wanted, all_of, required, stand
 from raykit.read.qc import commits_of
-from raykit.records import Claim, Failure, FailureKind, Receipt, Request, Suite, Took
+from raykit.records import Claim, Failure, Receipt, Request, Suite, Took
 from raykit.store.attempts import differing
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.people import People, pause
-from raykit.store.place import gone, this_place
+from raykit.store.place import this_place
 from raykit.store.qc import Examinations, miscounted, unbound
+from raykit.work.ending import failure_of, why_over
 from raykit.work.examined import Examine
 from raykit.work.failing import Cause, cause_of, words
 from raykit.work.puller import Hand, Turn, surely
@@ -269,7 +270,7 @@ class Worker:
 
     def _end(self, standing: Standing, claim: Claim) -> Standing | None:
         """Say that an attempt is over which nobody has ended; None if it is not, or if somebody else was faster."""
-        cause = self._why_over(claim)
+        cause = why_over(claim, now=self._clock(), by=self._name)
         if cause is None:
             return None
         failure = self._failure(claim, cause)
@@ -277,26 +278,8 @@ class Worker:
             return None
         return self._after(standing, failure)
 
-    def _why_over(self, claim: Claim) -> Cause | None:
-        if claim.worker == self._name:
-            return _unended("infrastructure", "the store did not take what came of it")
-        if gone(claim.place):
-            return _unended("lost", f"process {claim.place.pid} on {claim.place.host} is gone")
-        if self._clock() >= claim.at + claim.deadline_s:
-            return _unended("deadline", f"nothing came of it in {claim.deadline_s:g} s")
-        return None
-
     def _failure(self, claim: Claim, cause: Cause) -> Failure:
-        return Failure(
-            request=claim.request,
-            n=claim.n,
-            kind=cause.kind,
-            signature=cause.signature,
-            message=cause.message,
-            worker=claim.worker,
-            said_by=self._name,
-            at=self._clock(),
-        )
+        return failure_of(claim, cause, said_by=self._name, at=self._clock())
 
     def _after(self, standing: Standing, failure: Failure) -> Standing:
         """How far a request is once one more attempt has failed."""
@@ -422,11 +405,6 @@ class _Taken:
     standing: Standing
     request: Request
     claim: Claim
-
-
-def _unended(kind: FailureKind, message: str) -> Cause:
-    """Why an attempt is over that did not say so itself."""
-    return Cause(kind=kind, signature=defects.signature(kind, kind), message=message)
 
 
 def _words_for(request: Request) -> str:

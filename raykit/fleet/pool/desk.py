@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from raykit.fleet.pool.actor import Task
-from raykit.records import FailureKind
+from raykit.records import Claim, FailureKind
 from raykit.steer import Unit
+from raykit.work.ending import unended, why_over
+from raykit.work.failing import Cause
+
+LATE_S: Final = 5.0
+"""So long after its deadline an attempt of another pool is said to be over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +27,12 @@ class Lost:
     """When, on the wall."""
     turns: int = 0
     """How many of its turns are known to have come to something."""
+
+
+def cause_of(claim: Claim, lost: Mapping[str, Lost]) -> Cause | None:
+    """Why an attempt that nobody has ended is over: its worker is in `lost`, or is no process any more, or is late."""
+    found = lost.get(claim.worker)
+    return why_over(claim, now=time.time() - LATE_S) if found is None else unended(found.kind, found.why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
