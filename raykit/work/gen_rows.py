@@ -1,11 +1,14 @@
 """Asks a recipe for rows of a synthetic set: batch by batch, every row accounted for.
 
 Each row draws from a stream of its own. What a batch cannot give is asked for row by row: a poison row costs itself,
-and not the rows beside it.
+and not the rows beside it. What fails now and then, by no fault of a row, fails the attempt at the unit, and loses no
+row: a set never depends on luck.
 """
 
 from __future__ import annotations
 
+import math
+import traceback
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +16,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raykit.data import randomness
+from raykit.defects import FLAKY
 from raykit.errors import GateError, RaykitError
 from raykit.records import Column, Rows
 from raykit.train.build import evaluating
@@ -30,6 +35,16 @@ TOO_LARGE = "input-too-large"
 
 MAX_REASON = 200
 """Characters of a reason."""
+
+BY_LUCK = 1e-6
+"""A row is called poison if it raises as often as a healthy one would with at most this probability."""
+
+TRIES_ALONE = math.ceil(math.log(BY_LUCK) / math.log(FLAKY))
+"""So often a row is asked for alone, and has failed if it raises every time: 12, since 0.3 ** 12 < 1e-6.
+
+`FLAKY` is the greatest share of calls that may fail by chance. The tries cost a poison row twelve calls; with fewer, a
+healthy row would now and then be published as failed, for good, and differently in two runs of one contract.
+"""
 
 
 class Inputs(Protocol):
@@ -68,8 +83,8 @@ class Answer:
     """By number of the row: why."""
     asked: int = 0
     """How many of them the recipe was asked for."""
-    raised: bool = False
-    """The recipe raised for it, alone and twice."""
+    raised: Exception | None = None
+    """What the recipe raised for it, alone."""
 
     @property
     def rows(self) -> Rows:
@@ -102,15 +117,12 @@ class RowMaker:
             Exception: what the recipe raised, where it raised for all rows, or not again when it was asked again.
         """
         given, failed = self._given(first, count)
-        parts: list[Answer] = []
-        raised: list[Exception] = []
         with evaluating(self._subject.model):
-            for at in range(0, given.num_rows, self._asked.batch_rows):
-                parts += self._batch(given.slice(at, self._asked.batch_rows), raised)
+            parts = self._parts(given)
+        if isinstance(parts, Exception):
+            raise parts  # here alone: it passes through the same lines, and has one signature, whatever came before
         answer = _together(parts, failed)
         answer.asked = given.num_rows
-        if raised and all(part.raised for part in parts):
-            raise raised[0]
         return answer
 
     # --- what is asked --------------------------------------------------------------------------------------
@@ -128,45 +140,53 @@ class RowMaker:
         given = pa.table({**own, **dict(zip(inputs.column_names, inputs.columns, strict=True))})
         return given.filter(pa.array(kept)), dict.fromkeys(rows[~kept].tolist(), TOO_LARGE)
 
-    def _batch(self, given: pa.Table, raised: list[Exception]) -> list[Answer]:
-        """A batch; or, where it raises, each of its rows alone."""
-        try:
-            return [self._ask(given)]
-        except Exception as error:
-            if not _is_of_rows(error):
-                raise
-            raised.append(error)
-            return self._one_by_one(given, error)
-
-    def _one_by_one(self, given: pa.Table, error: Exception) -> list[Answer]:
-        """Each row alone. A row has failed if it raises twice: one that passes then says that it was not the row.
-
-        That a batch raises and none of its rows does is no fault of a row, either. The error goes on in both cases, so
-        that a recipe which fails now and then loses no rows by it, and a set never depends on when it did.
-        """
-        answers = [self._alone(given.slice(place, 1)) for place in range(given.num_rows)]
-        if not any(answer.raised for answer in answers):
-            raise error
-        return answers
+    def _parts(self, given: pa.Table) -> list[Answer] | Exception:
+        """What came of all batches, and where one raises, of each of its rows alone; or what is no fault of a row."""
+        parts: list[Answer] = []
+        raised: Exception | None = None
+        for at in range(0, given.num_rows, self._asked.batch_rows):
+            batch = given.slice(at, self._asked.batch_rows)
+            came = self._tried(batch)
+            if isinstance(came, Answer):
+                parts.append(came)
+                continue
+            raised = came if raised is None else raised
+            alone = [self._alone(batch.slice(place, 1)) for place in range(batch.num_rows)]
+            if all(answer.raised is None for answer in alone):
+                return came
+            parts += alone
+        if raised is not None and all(part.raised is not None for part in parts):
+            return raised
+        for part in parts:
+            if part.raised is not None and not self._is_poison(given, part):
+                return part.raised
+        return parts
 
     def _alone(self, given: pa.Table) -> Answer:
+        came = self._tried(given)
+        if isinstance(came, Answer):
+            return came
+        row, reason = given.column("row")[0].as_py(), type(came).__qualname__
+        return Answer(failed={row: reason}, raised=came)
+
+    def _is_poison(self, given: pa.Table, answer: Answer) -> bool:
+        """Whether a row that has raised alone does so however often it is asked for.
+
+        If it passes, or raises something else, it was not the row: the unit is tried again, and the row is not lost.
+        """
+        (row,) = answer.failed
+        one = given.filter(pc.equal(given.column("row"), row))
+        return all(type(self._tried(one)) is type(answer.raised) for _ in range(TRIES_ALONE - 1))
+
+    def _tried(self, given: pa.Table) -> Answer | Exception:
+        """What the recipe gives for these rows, or what it raises, if rows may be what that is about."""
         try:
             return self._ask(given)
         except Exception as error:
             if not _is_of_rows(error):
                 raise
-            if type(self._raises(given)) is not type(error):
-                raise
-            row, reason = given.column("row")[0].as_py(), type(error).__qualname__
-            return Answer(failed={row: reason}, raised=True)
-
-    def _raises(self, given: pa.Table) -> Exception | None:
-        """What the recipe raises for these rows."""
-        try:
-            self._ask(given)
-        except Exception as error:  # noqa: BLE001  which one is what the caller decides by
+            traceback.clear_frames(error.__traceback__)  # what is kept of it holds no tensor
             return error
-        return None
 
     # --- what comes back ------------------------------------------------------------------------------------
 

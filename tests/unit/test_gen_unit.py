@@ -23,6 +23,7 @@ from raykit.store.contents import contents_of
 from raykit.store.parquet import read_parquet
 from raykit.work.draws import Draws
 from raykit.work.failing import cause_of, kind_of
+from raykit.work.gen_rows import TRIES_ALONE
 from raykit.work.generated import Made
 
 DIGITS = Path(__file__).parents[2] / "jobs" / "digits"
@@ -180,6 +181,42 @@ FLAKY = """
             raise RuntimeError("the library has its moods")
         return pa.table({"x": rng.normal()})
 """
+
+
+MOODY = """
+    def generate(self, model, inputs, rng):
+        import random
+        cls = type(self)
+        cls.draws = getattr(cls, "draws", None) or random.Random(SEED)
+        cls.asked = getattr(cls, "asked", []) + inputs["row"].to_pylist()
+        if 17 in inputs["row"].to_pylist():
+            raise ValueError("row 17 cannot be made")
+        if cls.draws.random() < 0.3:
+            raise RuntimeError("the library has its moods")
+        return pa.table({"x": rng.normal()})
+"""
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2])
+def test_a_recipe_that_fails_three_times_in_ten_loses_no_healthy_row(batch_rows: int, tmp_path: Path) -> None:
+    """F26: a set never depends on luck, and a poison row still costs itself alone."""
+    seed, units = 20, 200
+    print(f"seed {seed}")
+    recipe = MOODY.replace("SEED", str(seed))
+    job = GenJob(tmp_path, recipe, rows=2 * units, unit_rows=2, batch_rows=batch_rows, probe_first=False)
+    producer, failed, signatures = job.producer(), {}, set()
+    for number in range(units):
+        for _ in range(100):
+            try:
+                made = producer(unit_of(job.contract, number))
+            except RuntimeError as error:
+                signatures.add(cause_of(error).signature)
+                continue
+            break
+        failed |= dict.fromkeys(made.receipt.failed_rows, made.receipt.failed)
+    assert failed == {17: {"ValueError": 1}}
+    assert job.recipe_class().asked.count(17) > TRIES_ALONE
+    assert len(signatures) == 1, "one cause, on whichever way the error came"
 
 
 @pytest.mark.parametrize("calls", [(1,), (1, 2), (1, 2, 3, 5)], ids=["a batch", "a row once", "more of them"])
