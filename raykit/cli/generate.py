@@ -250,11 +250,10 @@ def _money(found: ReadRoot, experiment: str) -> tuple[LineMoney | None, MoneyUni
 
 def export(
     name: Set,
-    to: Annotated[
-        Path, typer.Argument(metavar="TO", help="A folder that is not there yet, or empty; a file for jsonl.")
-    ],
+    to: Annotated[Path, typer.Argument(metavar="TO", help="A folder that is not there yet, or empty.")],
     form: Annotated[
-        Literal["parquet", "jsonl"], typer.Option("--format", help="parquet: a folder | jsonl: one file.")
+        Literal["parquet", "jsonl"],
+        typer.Option("--format", help="What the files in it are: parquet | jsonl, one row a line."),
     ] = "parquet",
     manifest: Annotated[
         str | None,
@@ -267,7 +266,7 @@ def export(
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
-    """Take a complete set out of the store: as a folder of Parquet files that other tools open, or as JSON Lines.
+    """Take a complete set out of the store: as a folder of Parquet or JSON Lines files that other tools open.
 
     Every unit is compared with its sha256 as it is read. What cannot be written whole is not there at all. Beside the
     rows lie the manifest and a README that says how they were made, how many there are, and for what they are not fit.

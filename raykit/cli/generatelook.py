@@ -138,7 +138,7 @@ def _canary(made: Made, unit: Unit) -> Iterator[str]:
 def _paced(canary: CanaryPassed) -> str:
     pace = 1000 * canary.rows.requested / canary.took_ms if canary.took_ms else 0.0
     peak = f", peak {output.size(canary.peak_bytes)}" if canary.peak_bytes else ""
-    return f"{look.many(canary.units, 'unit')}, {output.count(canary.rows.requested)} rows: {pace:.3g} rows/s{peak}"
+    return f"{look.many(canary.units, 'unit')}, {output.count(canary.rows.requested)} rows: {output.rate(pace)} rows/s{peak}"
 
 
 def _options(made: Made, unit: Unit) -> Iterator[str]:
@@ -151,15 +151,19 @@ def _options(made: Made, unit: Unit) -> Iterator[str]:
         (
             ("> " if n == 0 else "  ") + option.name,
             *(look.number(option.quality.get(name)) for name in metrics),
-            f"{1000 * option.rows / option.took_ms:.3g}" if option.took_ms else look.NONE,
+            output.rate(1000 * option.rows / option.took_ms) if option.took_ms else look.NONE,
             output.duration(option.whole_ms / 1000),
             output.amount(option.whole_cost, unit),
         )
         for n, option in enumerate(options)
     ]
     headers = ("OPTION", *(name.upper() for name in metrics), "ROWS/S", "WHOLE SET", "COST")
-    yield f"  options   on {made.said.surface or 'no surface'}; the first one was taken"
+    yield f"  options   {_surface(made)}the first one was taken"
     yield from (f"    {text}" for text in output.table(headers, rows, right=headers[1:]).split("\n"))
+
+
+def _surface(made: Made) -> str:
+    return "" if made.said.surface is None else f"on {made.said.surface}; "
 
 
 def _attempts(made: Made) -> Iterator[str]:
@@ -218,13 +222,12 @@ def after_launch(
     """How far the sets are once a launch has ended. `pictures` are where samples of those that are new lie."""
     for read in reads:
         yield line(read)
-    if why is not None:
+    if why is not None and not any(read.words in why for read in reads):  # else the set has said it
         yield f"  stopped   {why}"
     yield from (f"  samples   {place}" for place in pictures)
     if cost:
         yield f"  cost      {cost} for this launch"
-    for read in reads:
-        yield from _way_on(read, at)
+    yield from dict.fromkeys(text for read in reads for text in _way_on(read, at))
 
 
 def exported(done: Exported) -> Iterator[str]:

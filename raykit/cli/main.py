@@ -178,6 +178,15 @@ class LazyGroup(TyperGroup):
 
     own: _LazyCommand | None = None
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The group's own options, and those of what its own word does."""
+        super().format_options(ctx, formatter)
+        if self.own is not None:
+            own = self.own.load()
+            found = [each.get_help_record(ctx) for each in own.params]
+            with formatter.section(f"{ctx.command_path} {own.params[0].metavar}"):
+                formatter.write_dl([record for record in found if record is not None])
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, LazyGroup):

@@ -137,7 +137,7 @@ def _detail(glimpse: Glimpse) -> str:
 def _pace(making: Making) -> str:
     parts = ["canary"] if making.canary else []
     if making.rows_per_s:
-        parts.append(f"{making.rows_per_s:.3g} rows/s")
+        parts.append(f"{output.rate(making.rows_per_s)} rows/s")
     parts.append(f"{making.workers} worker{'' if making.workers == 1 else 's'}")
     if making.eta_s:
         parts.append(f"{output.duration(making.eta_s)} left")

@@ -102,7 +102,7 @@ def read_inputs(data: bytes, source: str, *, at: str) -> pa.Table:
     except (CorruptError, ValueError, OverflowError, TypeError, OSError, pa.ArrowException) as error:
         kind = suffix.removeprefix(".")
         raise PlanError(f"{source} is no {kind} file: {str(error)[:300]}", field=at, value=source) from error
-    return _checked(table, at)
+    return _checked(table, source, at)
 
 
 def _parquet(data: bytes) -> pa.Table:
@@ -140,7 +140,20 @@ def _column(name: str, values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise ValueError(f"column {name}: {error}") from error
+        raise ValueError(f"column {name}, row {_odd_one(values)}: {error}") from error
+
+
+def _odd_one(values: list[Any]) -> int:
+    """The first value, from 0, that does not go into one column with those before it."""
+    good, bad = 0, len(values)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            pa.array(values[:middle])
+            good = middle
+        except (pa.ArrowException, ValueError, OverflowError):
+            bad = middle
+    return bad - 1
 
 
 def _csv(data: bytes) -> pa.Table:
@@ -160,15 +173,15 @@ def _csv(data: bytes) -> pa.Table:
 # --- what may be in it --------------------------------------------------------------------------------------
 
 
-def _checked(table: pa.Table, at: str) -> pa.Table:
+def _checked(table: pa.Table, source: str, at: str) -> pa.Table:
     if not table.num_rows:
-        raise PlanError("there are no inputs", field=at, value=0, rule="at least one")
+        raise PlanError(f"there are no inputs in {source}", field=at, value=source, rule="at least one")
     names = table.column_names
     twice = sorted({name for name in names if names.count(name) > 1})
     taken = [name for name in RESERVED if name in names]
     if twice or taken:
         raise PlanError(
-            f"the inputs have a column {(twice or taken)[0]!r} {'twice' if twice else 'of their own'}",
+            f"the inputs in {source} have a column {(twice or taken)[0]!r} {'twice' if twice else 'of their own'}",
             field=at,
             value=(twice or taken)[0],
             rule=f"every column once; {' and '.join(RESERVED)} are raykit's",
@@ -176,33 +189,41 @@ def _checked(table: pa.Table, at: str) -> pa.Table:
         )
     if "id" not in names:
         found = ", ".join(names[:8]) or "none"
-        raise PlanError("the inputs have no column id", field=at, value=found, rule="each input has an id")
-    ids = _texts(table.column("id"), at)
-    _refuse_twice(ids, at)
+        raise PlanError(
+            f"the inputs in {source} have no column id, but {found}",
+            field=at,
+            value=source,
+            rule="each input has an id",
+        )
+    ids = _texts(table.column("id"), source, at)
+    _refuse_twice(ids, source, at)
     # Without what the file says of its columns, such as that one is never null: an input may be put aside.
     return pa.table({name: ids if name == "id" else table.column(name) for name in names})
 
 
-def _texts(ids: pa.ChunkedArray, at: str) -> pa.Array:
+def _texts(ids: pa.ChunkedArray, source: str, at: str) -> pa.Array:
     ids = ids.combine_chunks()
     if pa.types.is_dictionary(ids.type):
         ids = ids.dictionary_decode()
     is_text = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
     if not is_text and not pa.types.is_integer(ids.type) and not pa.types.is_null(ids.type):
-        raise PlanError("the ids are no text", field=at, value=str(ids.type), rule="text, or whole numbers")
+        raise PlanError(
+            f"the ids in {source} are {ids.type}", field=at, value=source, rule="text, or whole numbers"
+        )
     texts = ids.cast(pa.string())
     nameless = np.flatnonzero(pc.fill_null(pc.equal(pc.binary_length(texts), 0), True).to_numpy(False))
     if nameless.size:
         raise PlanError(
-            f"{nameless.size:,} input{'s have' if nameless.size > 1 else ' has'} no id: {_rows(nameless)}",
+            f"{nameless.size:,} input{'s' if nameless.size > 1 else ''} in {source} "
+            f"ha{'ve' if nameless.size > 1 else 's'} no id: {_rows(nameless)}",
             field=at,
-            value=int(nameless.size),
+            value=source,
             rule="each input has an id",
         )
     return texts
 
 
-def _refuse_twice(ids: pa.Array, at: str) -> None:
+def _refuse_twice(ids: pa.Array, source: str, at: str) -> None:
     encoded = ids.dictionary_encode()
     indices = encoded.indices.to_numpy()
     twice = np.flatnonzero(np.bincount(indices) > 1)
@@ -214,9 +235,10 @@ def _refuse_twice(ids: pa.Array, at: str) -> None:
     )
     more = f" and {twice.size - NAMED:,} more" if twice.size > NAMED else ""
     raise PlanError(
-        f"{twice.size:,} id{'s are' if twice.size > 1 else ' is'} there more than once: {'; '.join(where)}{more}",
+        f"{twice.size:,} id{'s are' if twice.size > 1 else ' is'} in {source} more than once: "
+        f"{'; '.join(where)}{more}",
         field=at,
-        value=int(twice.size),
+        value=source,
         rule="each input has an id of its own",
         remedy="give each its own id; several rows from one input are what samples says",
     )

@@ -9,6 +9,7 @@ from raykit.errors import ApprovalError, GateError, RaykitError
 from raykit.ids import Digest
 from raykit.plan import Plan
 from raykit.read.candidates import require_approved, run_of_key
+from raykit.read.qc import read_qc
 from raykit.read.root import open as open_root
 from raykit.records import CandidateApproved
 from raykit.store.base import ObjectStore
@@ -47,7 +48,7 @@ def teacher_of(store: ObjectStore, plan: Plan, target: str, now: float) -> Teach
     registry = read_candidate_registry(store)
     own = [each for each in registry.candidates.values() if each.said.experiment == plan.name]
     if wanted == SELECTED:
-        candidate = _approved(store, own, plan.name, target)
+        candidate = _approved(store, own, plan.name, target, now)
     else:
         candidate = _named(registry, wanted, plan.name, target)
     let = require_approved(store, candidate.manifest, "generation", what=candidate.where, now=now)
@@ -87,7 +88,9 @@ def _named(registry: Registry, name: str, experiment: str, target: str) -> Candi
     return found
 
 
-def _approved(store: ObjectStore, own: list[Candidate], experiment: str, target: str) -> Candidate:
+def _approved(
+    store: ObjectStore, own: list[Candidate], experiment: str, target: str, now: float
+) -> Candidate:
     """The one of an experiment's candidates that is approved for generation."""
     field = f"generate.{target}.teacher"
     approved = [each for each in own if each.approved_for("generation") is not None]
@@ -106,12 +109,12 @@ def _approved(store: ObjectStore, own: list[Candidate], experiment: str, target:
             field=field,
             value=SELECTED,
             rule="a checkpoint whose QC a person has reviewed, registered and approved for generation by name",
-            remedy=_way_on(store, own, experiment),
+            remedy=_way_on(store, own, experiment, now),
         )
     return approved[0]
 
 
-def _way_on(store: ObjectStore, own: list[Candidate], experiment: str) -> str:
+def _way_on(store: ObjectStore, own: list[Candidate], experiment: str, now: float) -> str:
     """The acts that are missing, in their order, as they would be typed."""
     standing = [each for each in own if each.rejected is None]
     if standing:
@@ -121,12 +124,23 @@ def _way_on(store: ObjectStore, own: list[Candidate], experiment: str) -> str:
     else:
         name, update = f"{experiment}-teacher", _selected_update(store, experiment)
         register = [f"raykit candidates register {name} {experiment}@{update} --role ROLE --by NAME"]
+    review = f"raykit qc review {experiment} --update {update} --verdict passed --note ... --by NAME"
     acts = [
-        f"raykit qc review {experiment} --update {update} --verdict passed --note ... --by NAME",
+        *([] if _is_reviewed(store, experiment, update, now) else [review]),
         *register,
         f"raykit candidates approve {name} --use generation --reason ... --by NAME",
     ]
     return "   then   ".join(acts)
+
+
+def _is_reviewed(store: ObjectStore, experiment: str, update: str, now: float) -> bool:
+    """Whether the QC of that checkpoint has passed, and a person has seen it."""
+    try:
+        found = read_qc(store, experiment, now=now)
+    except RaykitError:
+        return False  # as below: this is a hint
+    standings = () if found is None else (*found.backlog.standings, *found.backlog.others)
+    return any(each.usable and str(each.update) == update for each in standings)
 
 
 def _selected_update(store: ObjectStore, experiment: str) -> str:

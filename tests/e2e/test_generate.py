@@ -217,7 +217,7 @@ def test_nothing_is_made_with_a_checkpoint_that_nobody_has_approved(root: Path) 
         at=time.time(),
     )
     found = refused(root, ApprovalError, "tiny/points waits for an approved checkpoint")
-    assert found.remedy.startswith("raykit qc review tiny --update 20 --verdict passed")
+    assert found.remedy.startswith("raykit candidates register tiny-teacher tiny@20"), "its QC is reviewed"
     edit(root, teacher=f'"{candidate.name}"')
     refused(root, ApprovalError, "not approved for generation")
     edit(root, teacher='"nobody"')

@@ -413,6 +413,7 @@ def test_help_of_a_word_that_is_a_command_and_has_commands(capsys: pytest.Captur
     assert main(["generate", "--help"]) == 0
     text = capsys.readouterr().out
     assert "raykit generate PLAN" in text and all(word in text for word in COMMANDS["generate"].entries)
+    assert "raykit generate PLAN:" in text and "--changed" in text, "and its own options"
     assert main(["generate", "plan.toml", "--help"]) == 0
     text = capsys.readouterr().out
     assert "Usage: raykit generate [OPTIONS]" in text and "PLAN" in text and "--changed" in text

@@ -148,17 +148,17 @@ def test_no_code_of_an_extension_type_is_run() -> None:
         (b"", "inputs.parquet", "is no parquet file"),
         (b"PAR1 and more PAR1", "inputs.parquet", "is no parquet file"),
         (b"{}", "inputs.txt", "no kind that raykit reads"),
-        (b'{"x": 1}', "inputs.jsonl", "no column id"),
+        (b'{"x": 1}', "inputs.jsonl", "no column id, but x"),
         (b'{"id": "a"', "inputs.jsonl", "line 1 is not valid JSON"),
         (b'{"id": "a"}\n[1]', "inputs.jsonl", "line 2 is no object"),
         (b'{"id": "a", "id": "b"}', "inputs.jsonl", "there twice"),
         (b'{"id": "a", "x": NaN}', "inputs.jsonl", "not allowed"),
-        (b'{"id": "a", "x": 1}\n{"id": "b", "x": "c"}', "inputs.jsonl", "column x"),
+        (b'{"id": "a", "x": 1}\n{"id": "b", "x": "c"}', "inputs.jsonl", "column x, row 1: "),
         (b'{"id": "a", "x": 10000000000000000000000}', "inputs.jsonl", "column x"),
         (b'{"id": "a", "x": "\\ud800"}', "inputs.jsonl", "column x"),
         (b'{"id": "\xff"}', "inputs.jsonl", "line 1 is not valid JSON"),
-        (b'{"id": 1.5}', "inputs.jsonl", "the ids are no text"),
-        (b'{"id": true}', "inputs.jsonl", "the ids are no text"),
+        (b'{"id": 1.5}', "inputs.jsonl", "the ids in inputs.jsonl are double"),
+        (b'{"id": true}', "inputs.jsonl", "the ids in inputs.jsonl are bool"),
         (b'{"id": "a", "row": 1}', "inputs.jsonl", "'row' of their own"),
         (b"id,sample\na,1\n", "inputs.csv", "'sample' of their own"),
         (b"id,x,x\na,1,2\n", "inputs.csv", "'x' twice"),
@@ -173,19 +173,19 @@ def test_what_is_no_input_is_refused(data: bytes, source: str, message: str) -> 
 def test_inputs_without_an_id_are_counted_and_named() -> None:
     rows = [{"id": "a"}, {"x": 1}, {"id": ""}, {"id": None}, {"x": 2}]
     error = refused(lines(*rows))
-    assert error.message == "4 inputs have no id: rows 1, 2, 3 and 1 more"
-    assert error.value == 4
-    assert "1 input has no id: row 1" in refused(lines({"id": "a"}, {"id": None})).message
+    assert error.message == "4 inputs in inputs.jsonl have no id: rows 1, 2, 3 and 1 more"
+    assert error.value == "inputs.jsonl"
+    assert "1 input in inputs.jsonl has no id: row 1" in refused(lines({"id": "a"}, {"id": None})).message
 
 
 def test_ids_that_are_there_twice_are_named_with_their_rows() -> None:
     assert (
         refused(lines({"id": "7"}, {"id": "a"}, {"id": 7})).message
-        == "1 id is there more than once: '7' in rows 0 and 2"
+        == "1 id is in inputs.jsonl more than once: '7' in rows 0 and 2"
     )
     error = refused(lines(*({"id": name} for name in "aaaabbccddx")))
     assert error.message == (
-        "4 ids are there more than once: 'a' in rows 0, 1, 2 and 1 more; 'b' in rows 4 and 5; "
+        "4 ids are in inputs.jsonl more than once: 'a' in rows 0, 1, 2 and 1 more; 'b' in rows 4 and 5; "
         "'c' in rows 6 and 7 and 1 more"
     )
     assert error.remedy is not None

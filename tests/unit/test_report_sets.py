@@ -68,7 +68,7 @@ def test_the_ways_of_decoding_are_compared_on_quality_and_cost() -> None:
     """covers GEN-02: the one that was taken is marked; both have their figures."""
     page = parsed(complete().store)
     text = " ".join(section(page, "sets").split())
-    assert "Ways of decoding, measured on development" in text
+    assert "Ways of decoding, as they were measured, their quality on development" in text
     own, cool = option(), option("cool", took_ms=400, distance=0.05)
     assert "\u25b6 decode" in text and "cool" in text
     for each in (own, cool):

@@ -11,7 +11,7 @@ from raykit.records import Unit
 from raykit.report.page.images import Picture, picture_of
 from raykit.report.page.summary import Part
 from raykit.report.page.tables import Cell, Links, Table, cell, right
-from raykit.report.page.words import NONE, amount, clean, duration, many, number, percent, size
+from raykit.report.page.words import NONE, amount, clean, duration, many, number, percent, rate, size
 from raykit.shards.bounds import words
 from raykit.shards.closing import shortfall
 from raykit.shards.spans import shown
@@ -141,7 +141,7 @@ def _notes(made: Made, unit: Unit) -> Iterator[str]:
     if canary is None:
         yield "the canary has not passed yet"
         return
-    pace = f"{1000 * canary.rows.requested / canary.took_ms:.3g} rows/s" if canary.took_ms else "no pace"
+    pace = f"{rate(1000 * canary.rows.requested / canary.took_ms)} rows/s" if canary.took_ms else "no pace"
     low, whole, high = (duration(ms / 1000) for ms in (canary.low_ms, canary.whole_ms, canary.high_ms))
     cost = "not billed" if not canary.worst_cost else f"at most {amount(canary.worst_cost, unit)}"
     yield (
@@ -168,7 +168,7 @@ def _against(made: Made) -> Iterator[str]:
 def _options(made: Made, unit: Unit) -> Table | None:
     """The ways of decoding as they were measured on the real producer before the contract was frozen."""
     options = made.said.options
-    if not options:
+    if len(options) < 2:  # the plan's own alone: there was nothing to choose from
         return None
     metrics = sorted({name for option in options for name in option.quality})
     rows = tuple(
@@ -176,7 +176,7 @@ def _options(made: Made, unit: Unit) -> Table | None:
             cell(("\u25b6 " if n == 0 else "") + clean(option.name, 60), "selected" if n == 0 else ""),
             cell(_decode(option.decode)),
             *(right(number(option.quality.get(name))) for name in metrics),
-            right(f"{1000 * option.rows / option.took_ms:.3g}" if option.took_ms else NONE),
+            right(rate(1000 * option.rows / option.took_ms) if option.took_ms else NONE),
             right(duration(option.whole_ms / 1000)),
             right(amount(option.whole_cost, unit) if option.whole_cost else NONE),
         )
@@ -184,8 +184,8 @@ def _options(made: Made, unit: Unit) -> Table | None:
     )
     names = (clean(name, 40) for name in metrics)
     headers = ("option", "decode", *names, "rows/s", "whole set", "cost")
-    surface = "no surface" if made.said.surface is None else clean(made.said.surface, 60)
-    return Table(caption=f"Ways of decoding, measured on {surface}", headers=headers, rows=rows)
+    surface = "" if made.said.surface is None else f", their quality on {clean(made.said.surface, 60)}"
+    return Table(caption=f"Ways of decoding, as they were measured{surface}", headers=headers, rows=rows)
 
 
 def _decode(decode: Mapping[str, object]) -> str:
