@@ -21,6 +21,7 @@ from raykit.cli.doctor import SETTINGS
 from raykit.cli.main import COMMANDS, Group
 from raykit.data.members import RoleRecord
 from raykit.plan import Lock, LockedBase
+from raykit.plan.tables import Generate
 from raykit.records.candidates import CandidateEvent
 from raykit.store import layout
 from raykit.store.local import LocalStore
@@ -240,6 +241,11 @@ PATTERNS = {
 
 def key_rows() -> list[tuple[str, str]]:
     return [(row[0].strip("`"), row[1].partition(",")[0]) for row in table(FORMAT, "key")]
+
+
+def test_every_key_of_a_synthetic_set_is_explained() -> None:
+    named = {row[0].strip("`") for row in table(text_of("docs/RECIPES.md"), "key of `[generate.NAME]`")}
+    assert named == set(Generate.model_fields)
 
 
 def test_every_key_of_the_format_is_one_that_raykit_makes() -> None:
