@@ -6,6 +6,7 @@ up get their receipts, and attempts of workers that are gone are said to be lost
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Final
 
 from raykit.errors import BudgetError
 from raykit.fleet.generate_metrics import GenerateMetrics
-from raykit.fleet.generate_task import GenerateTask, Terms
+from raykit.fleet.generate_task import GENERATE, GenerateTask, Terms
 from raykit.fleet.pool.crew import PEAK
 from raykit.fleet.pool.desk import Found, Lost, cause_of
 from raykit.fleet.pool.lease import Price
@@ -22,6 +23,7 @@ from raykit.records import CanaryPassed, Claim, ExperimentEntry, Record
 from raykit.shards.fan import CanaryFailed, canary_of, most_workers
 from raykit.shards.standing import Board
 from raykit.shards.units import canary_of as canary_units_of
+from raykit.shards.units import unit_id
 from raykit.steer import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Listing, Shards
@@ -36,8 +38,9 @@ SNAPSHOT_S: Final = 5.0
 SNAPSHOT_SHARE: Final = 20
 """Or so many times what the last one took."""
 
-HEARS: Final = 4
-"""So many rounds the first units wait for what their worker says of them, once they are there."""
+HEARS_S: Final = 30.0
+"""So long the first units wait for what their worker says of them, once they are there. It says so every few seconds;
+one that was lost meanwhile never does."""
 UNIT: Final = "unit:"
 """In a worker's tally: what one unit of the canary took, in milliseconds."""
 
@@ -88,9 +91,9 @@ class GenerateDesk:
         """By unit of the canary that this pool has made: what it took, in milliseconds."""
         self._peak_bytes = 0
         """The most memory that one of its workers has held."""
-        self._told = 0
-        """How often the pool has said what its workers have come to."""
-        self._hears_until: int | None = None
+        self._workers = f"{GENERATE.role}-{launch}-"
+        """What the names of this pool's workers begin with."""
+        self._hears_until = math.inf
         self._open_claims: tuple[int, ...] = ()
         """Units without a receipt that somebody has been at."""
         self._heard = 0.0
@@ -282,15 +285,25 @@ class GenerateDesk:
             yield from self._pause(judged.words)
             return
         if self._record(judged):
-            yield f"{self._name}: {canary_words(judged, self._means.slots)}"
+            yield f"{self._name}: {canary_words(judged, self._means.slots, measured=bool(self._took))}"
         self.check_money()
 
     def _is_heard(self) -> bool:
-        """Whether this pool's workers had the time to say what the canary took."""
-        if self._hears_until is None:
-            self._hears_until = self._told + HEARS
-        wanted = canary_units_of(self._contract, self._terms.canary_units)
-        return all(unit in self._took for unit in wanted) or self._told >= self._hears_until
+        """Whether this pool's workers have said what those units of the canary took that they have made.
+
+        Money and memory are worked out from that. A worker that is gone by now says nothing any more.
+        """
+        now = time.monotonic()
+        self._hears_until = min(self._hears_until, now + HEARS_S)
+        return now >= self._hears_until or all(unit in self._took for unit in self._own_canary())
+
+    def _own_canary(self) -> frozenset[int]:
+        """The units of the canary that this pool's workers have published: the newest attempts at them are theirs."""
+        newest = {claim.request: claim.worker for claim in self._shards.claims()}  # no other unit has one yet
+        wanted = self._published_of(canary_units_of(self._contract, self._terms.canary_units))
+        given_up = self._acts.given_up.get(self._digest, {})
+        names = {unit: newest.get(unit_id(self._digest, unit), "") for unit in wanted if unit not in given_up}
+        return frozenset(unit for unit, name in names.items() if name.startswith(self._workers))
 
     def _published_of(self, units: Collection[int]) -> list[int]:
         board = self.board
@@ -352,7 +365,6 @@ class GenerateDesk:
             self._metrics.units({str(status): count for status, count in self.board.counts.items()})
 
     def _note(self, gained: Mapping[str, float]) -> None:
-        self._told += 1
         self._heard += gained.get("units", 0.0)
         self._peak_bytes += int(gained.get(PEAK, 0.0))
         for name, count in gained.items():
@@ -367,15 +379,19 @@ class GenerateDesk:
 # --- in words -------------------------------------------------------------------------------------------------------
 
 
-def canary_words(passed: CanaryPassed, slots: int) -> str:
-    """What the canary has shown, and what it says of the whole set, in one line."""
+def canary_words(passed: CanaryPassed, slots: int, *, measured: bool = True) -> str:
+    """What the canary has shown, and what it says of the whole set, in one line; `measured` if by this very launch."""
     rows = passed.rows
-    pace = 1000 * rows.requested / passed.took_ms
+    if measured:
+        pace = 1000 * rows.requested / passed.took_ms
+        said = f", {pace:,.4g} rows/s, {passed.peak_bytes / 1e6:,.0f} MB; "
+    else:
+        said = "; not measured: no worker of this launch has told of them; as the producer was when it was asked, "
     whole = " to ".join(dict.fromkeys(shown_time(ms) for ms in (passed.low_ms, passed.high_ms)))
     workers = "" if slots == 1 else f", on {slots} about {shown_time(passed.whole_ms // slots)}"
     return (
-        f"canary passed: {passed.units:,} units, {rows.produced:,} of {rows.requested:,} rows produced, "
-        f"{pace:,.4g} rows/s, {passed.peak_bytes / 1e6:,.0f} MB; the whole set takes {whole} on one worker{workers}"
+        f"canary passed: {passed.units:,} units, {rows.produced:,} of {rows.requested:,} rows produced"
+        f"{said}the whole set takes {whole} on one worker{workers}"
     )
 
 
