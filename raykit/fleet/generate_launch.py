@@ -90,7 +90,7 @@ class Launch:
 
         Raises:
             Broken: stored bytes disagree.
-            Unknown: the store stayed away, or a reply was lost: the same command goes on.
+            Unknown: the store stayed away, a reply was lost, or the local Ray has died: the same command goes on.
             InsecureClusterError: the local Ray would listen beyond loopback, or without a token.
             RaykitError: no worker could make anything; or what refuses the only set that there is.
         """
@@ -268,6 +268,7 @@ class Launch:
             folder=local.folder,
             afford=self._afford,
             say=self._say,
+            ray_lost=local.lost,
         )
         return pool.work(self._stop, self._tell)
 

@@ -15,7 +15,7 @@ from raykit.fleet.generate_outcome import Making
 from raykit.fleet.generate_task import GENERATE, Terms
 from raykit.fleet.pool.lease import PoolDoor
 from raykit.fleet.pool.pool import Glance, Pool
-from raykit.fleet.pool.settings import Hiring, PoolSettings
+from raykit.fleet.pool.settings import Hiring, PoolSettings, RayLost, not_watched
 from raykit.store.base import ObjectStore
 
 POLL_S: Final = 0.5
@@ -53,6 +53,7 @@ class SetPool:
         folder: Path,
         afford: Afford,
         say: Callable[[str], None],
+        ray_lost: RayLost = not_watched,
     ) -> None:
         self._terms = terms
         self._desk: GenerateDesk | None = None
@@ -66,6 +67,7 @@ class SetPool:
             door=door,
             folder=folder,
             say=say,
+            ray_lost=ray_lost,
         )
 
         def open_desk(store: ObjectStore) -> GenerateDesk:
@@ -81,6 +83,7 @@ class SetPool:
             Broken: stored bytes disagree.
             Refused: what a worker met that no worker could work with.
             StoreUnavailableError: the store stayed away.
+            Unknown: Ray has died.
             RaykitError: no worker could make anything.
         """
         grace_s = 0.0
@@ -95,7 +98,8 @@ class SetPool:
         began, away_since = time.time(), None
         while stop() is None:
             glance = self._pool.turn()
-            tell(self._making(glance))
+            if glance.looked_at:
+                tell(self._making(glance))  # nothing is known before the first look
             if self._pool.broken is not None:
                 raise self._pool.broken
             end = self._end(glance) if glance.looked_at >= began and not glance.busy else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from raykit.fleet.pool.lease import PoolDoor
 from raykit.fleet.pool.pool import Pool
-from raykit.fleet.pool.settings import Hiring, PoolSettings
+from raykit.fleet.pool.settings import Hiring, PoolSettings, RayLost, not_watched
 from raykit.fleet.qc_desk import QcDesk
 from raykit.fleet.qc_task import QC, Maker
 
@@ -30,6 +30,7 @@ class QcPool(Pool):
         folder: Path,
         say: Callable[[str], None],
         bench: Maker | None = None,
+        ray_lost: RayLost = not_watched,
     ) -> None:
         """`bench` makes that which examines; None where it is raykit's own. For the rest see `Hiring`."""
         hiring = Hiring(
@@ -42,5 +43,6 @@ class QcPool(Pool):
             door=door,
             folder=folder,
             say=say,
+            ray_lost=ray_lost,
         )
         super().__init__(hiring, lambda store: QcDesk(store, experiment, run, launch, bench=bench))

@@ -71,6 +71,7 @@ def run_backlog(
         BudgetError: the ceiling, the line or the account cannot pay.
         CorruptError: what is stored does not match its digests.
         StoreUnavailableError: the store stayed away.
+        Unknown: the local Ray has died; the same command goes on.
         InsecureClusterError: the local Ray would listen beyond loopback, or without a token.
         RaykitError: no worker could examine anything.
     """
@@ -133,6 +134,7 @@ class _Run:
             door=Teller(seat, hold_s=TELLER_S),
             folder=local.folder,
             say=self._say,
+            ray_lost=local.lost,
         )
         try:
             return self._follow(pool)

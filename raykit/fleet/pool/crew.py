@@ -21,6 +21,8 @@ from raykit.steer import End, Hired
 
 REFUSED_S: Final = 15.0
 """Between two tries to get a lease that was refused."""
+UNHEARD_S: Final = 3.0
+"""After nobody has answered for the money, nobody is asked for so long: a round has to do other things, too."""
 UNANSWERED: Final = 12
 """So often nobody answers before that is a refusal: with what each try takes, about five minutes."""
 HEARS_S: Final = 1.0
@@ -45,14 +47,18 @@ class _Ending:
 
     @property
     def lost(self) -> Lost:
-        """What is said of the attempt that it had in hand, if it had one."""
-        kind, limit, state = self.end.kind, self.worker.orders.memory_bytes, self.worker.state
-        if kind == "lost" and limit and state and state.peak_bytes * 1000 > limit * NEAR_PERMILLE:
-            kind = "memory"
-        return Lost(kind=kind, why=self.end.why, at=time.time(), turns=self.worker.turns)
+        return _lost(self.worker, self.end)
 
     def settle_at(self, now: float) -> tuple[WorkerLease, float, EndReason]:
         return self.worker.lease, now, "completed" if self.end.expected else "killed"
+
+
+def _lost(worker: HiredWorker, end: End) -> Lost:
+    """What is said of the attempt that it had in hand, if it had one."""
+    kind, limit, state = end.kind, worker.orders.memory_bytes, worker.state
+    if kind == "lost" and limit and state and state.peak_bytes * 1000 > limit * NEAR_PERMILLE:
+        kind = "memory"
+    return Lost(kind=kind, why=end.why, at=time.time(), turns=worker.turns)
 
 
 class Crew:
@@ -66,6 +72,8 @@ class Crew:
         """Why those in a row came to an end that have come to nothing."""
         self.refusal: RaykitError | None = None
         """Why none may be started now."""
+        self._deserted = False
+        """Whoever closes the pool does not wait for what is still under way."""
         self._hiring = hiring
         self._next = 1
         """The number of the next worker."""
@@ -73,6 +81,8 @@ class Crew:
         self._word = hiring.kind.word
         self._say = hiring.say
         self._again = 0.0
+        self._ask_at = 0.0
+        """Before that nobody is asked to keep or to settle a lease."""
         self._unanswered = 0
         """So often in a row nobody has said whether a worker is paid for."""
         self._memory_bytes = hiring.settings.memory_bytes
@@ -99,18 +109,26 @@ class Crew:
         return next((worker.broken for worker in self.workers.values() if worker.broken is not None), None)
 
     @property
+    def empty(self) -> bool:
+        """Nobody is there any more."""
+        return not self.workers and not self._ending
+
+    @property
     def settled(self) -> bool:
         """Nobody is there any more, and all that they have cost is written."""
-        return not self.workers and not self._ending and not self._unsettled
+        return self.empty and not self._unsettled
 
     def hear(self, now: float) -> None:
         """Collect what they have answered, and keep paying for them."""
         for worker in self.workers.values():
+            if self._deserted:
+                return
             turns = worker.turns
             worker.hear(now)
             if worker.turns > turns:
                 self.failed_starts = []
-            worker.lease.keep(now)
+            if self._may_ask and not worker.lease.keep(now):
+                self._unheard()
             if worker.lease.refused is not None:
                 worker.leave(worker.lease.refused)
 
@@ -120,6 +138,8 @@ class Crew:
 
     def start(self, contract: str, task: Callable[[str], Task], now: float) -> bool:
         """Start one more worker, if it is paid for; `task` makes what it does, from its lease."""
+        if self._deserted or now < self._again:
+            return False
         hiring, n = self._hiring, self._next
         lease = WorkerLease(
             hiring.door,
@@ -177,6 +197,10 @@ class Crew:
             if worker.orders.task.contract != but:
                 worker.leave(why)
 
+    def lost_of(self, end: End) -> Lost:
+        """What is to be said of a worker that is going to be ended."""
+        return _lost(self.workers[end.name], end)
+
     def end(self, end: End, now: float) -> None:
         """End a worker; `reap` sees to what is left of it."""
         worker = self.workers.pop(end.name)
@@ -213,13 +237,34 @@ class Crew:
             time.sleep(POLL_S)
         clear(self._hiring.own_folder)
 
+    def desert(self) -> None:
+        """Kill every process that is there, without a word to Ray, and settle nothing: the next start does.
+
+        May be called by another thread than the crew's own, which does nothing further then.
+        """
+        self._deserted = True
+        for worker in [*list(self.workers.values()), *(ending.worker for ending in list(self._ending))]:
+            worker.force()
+        clear(self._hiring.own_folder)
+
+    @property
+    def _may_ask(self) -> bool:
+        return not self._deserted and time.monotonic() >= self._ask_at
+
+    def _unheard(self) -> None:
+        self._ask_at = time.monotonic() + UNHEARD_S
+
     def _settle(self) -> None:
-        """Write what those that have ended have cost; what is not answered is tried again."""
+        """Write what those that have ended have cost; once nobody answers, the others are not even asked about."""
         left = []
         for lease, ended, reason in self._unsettled:
+            if not self._may_ask:
+                left.append((lease, ended, reason))
+                continue
             try:
                 lease.settle(ended, reason=reason)
             except Unknown:
+                self._unheard()
                 left.append((lease, ended, reason))
             except RaykitError as error:
                 self._say(f"what {self._word} lease {lease.name} has cost could not be written: {error}")

@@ -99,19 +99,21 @@ class WorkerLease:
         self._door.reserve(request, role=self._role, contract=self._contract)
         self._at, self._until = now, now + LEASE_S
 
-    def keep(self, now: float) -> None:
-        """Renew it, once little of it is left; `refused` says why it will not go on."""
+    def keep(self, now: float) -> bool:
+        """Renew it, once little of it is left; `refused` says why it will not go on. False if nobody answered."""
         if self.refused is not None or self._until - now > RENEW_S or now < self._again:
-            return
+            return True
         time_ms = int((now - self._at + LEASE_S) * 1000)
         try:
             self._door.renew(self.name, time_ms=time_ms)
         except Unknown:
             self._again = now + AGAIN_S
+            return False
         except RaykitError as error:
             self.refused = str(error)
         else:
             self._until = now + LEASE_S
+        return True
 
     def settle(self, now: float, *, reason: EndReason) -> None:
         """Say how long it was held.

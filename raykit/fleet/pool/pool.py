@@ -49,6 +49,10 @@ GAP_S: Final = 10.0
 POLL_S: Final = 0.1
 END_S: Final = 10.0
 """What the last words of a pool may take beyond the units in hand."""
+SETTLE_S: Final = 8.0
+"""What it may take to write what they have cost, once nobody is there; the next start settles what is left."""
+JOIN_S: Final = 5.0
+"""What a round that waits for an answer may take to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,10 @@ class Pool:
         self._glance = Glance()
         self._wanted = threading.Event()
         self._resting = threading.Event()
-        self._closing = False
+        self._closed = threading.Event()
+        """The pool's own thread does nothing further."""
+        self._deserted = False
+        """Ray has died."""
         self._ending: Stop | None = None
         """Set by whoever closes the pool."""
         self._thread: threading.Thread | None = None
@@ -109,8 +116,14 @@ class Pool:
     # --- what the launch loop calls -------------------------------------------------------------------------
 
     def turn(self) -> Glance:
-        """Let a round begin, unless one is under way; what the newest one has seen. Waits for nothing."""
-        if self._thread is None and not self._closing:
+        """Let a round begin, unless one is under way; what the newest one has seen. Waits for nothing.
+
+        Where Ray has died, the pool has `broken`: no round could end, so this kills its processes and asks Ray nothing.
+        """
+        lost = None if self._closed.is_set() else self._hiring.ray_lost()
+        if lost is not None:
+            self._desert(lost)
+        if self._thread is None and not self._closed.is_set():
             self._resting.set()
             self._thread = threading.Thread(
                 target=self._rounds, name=f"raykit-{self._hiring.kind.role}", daemon=True
@@ -148,19 +161,39 @@ class Pool:
 
         To be called before Ray ends. Twice is fine.
         """
-        if not self._closing and self._thread is not None:
+        if not self._closed.is_set() and self._thread is not None:
             self._ending = Stop(why="its launch ends", by=time.monotonic() + grace_s)
-            end = self._ending.by + END_S
-            while time.monotonic() < end and self._thread.is_alive() and not self._over:
-                self.turn()
-                time.sleep(POLL_S)
-        self._closing = True
+            self._wait_for_end(self._thread, self._ending)
+        if self._deserted:
+            return self._glance
+        self._closed.set()
         self._wanted.set()
         if self._thread is not None:
-            self._thread.join(END_S)
-        self._guarded(lambda: self._crew.end_all("its launch ends"))
+            self._thread.join(JOIN_S)
+        if self._thread is not None and self._thread.is_alive():
+            self._crew.desert()  # it waits for somebody who does not answer
+        else:
+            self._guarded(lambda: self._crew.end_all("its launch ends"))
         self._tell()
         return self._glance
+
+    def _wait_for_end(self, thread: threading.Thread, stop: Stop) -> None:
+        """Turn until everyone is gone and accounted for, for as long as that may take."""
+        end = stop.by + END_S
+        while time.monotonic() < end and thread.is_alive() and not self._over and not self._deserted:
+            if self._crew.empty:
+                end = min(end, time.monotonic() + (END_S if self._crew.lost else SETTLE_S))
+            self.turn()
+            time.sleep(POLL_S)
+
+    def _desert(self, error: RaykitError) -> None:
+        """Ray has died: leave the pool's own thread, which may wait for ever, and kill whoever is still there."""
+        self._deserted = True
+        self._closed.set()
+        self._wanted.set()
+        self._crew.desert()
+        self._give_up(error)
+        self._glance = replace(self._glance, workers=0, busy=0)
 
     @property
     def refusal(self) -> RaykitError | None:
@@ -187,7 +220,7 @@ class Pool:
         while True:
             self._wanted.wait()
             self._wanted.clear()
-            if self._closing:
+            if self._closed.is_set():
                 return
             if not self._guarded(self._round):
                 self._guarded(lambda: self._crew.end_all("the pool has stopped"))
@@ -209,9 +242,13 @@ class Pool:
 
     def _round(self) -> None:
         self._observe()
+        if self._closed.is_set():
+            return
         now = time.monotonic()
         self._crew.hear(now)
         self._crew.reap(now)
+        if self._closed.is_set():
+            return
         if (broken := self._crew.broken) is not None:
             self._give_up(broken)
         # after a gap what was heard is old: an answer first, then a judgement
@@ -230,6 +267,8 @@ class Pool:
             self._crew.leave(seen.stop.why)
         self._crew.leave("its plan was locked anew", but=found.contract)
         for action in steer(self._policy, seen, now):
+            if self._closed.is_set():
+                return
             self._act(action, desk, found, now)
 
     def _observe(self) -> None:
@@ -297,10 +336,22 @@ class Pool:
             case End():
                 if not action.expected:
                     self._lines.append(f"{self._word} worker {action.name} is ended: {action.why}")
+                    self._bury_first(action, desk)
                 self._crew.end(action, now)
                 self._look_at = 0.0
             case GiveUp():
                 self._give_up(RaykitError(action.why, remedy="raykit logs"))
+
+    def _bury_first(self, end: End, desk: Desk) -> None:
+        """Say why what a worker has in hand fails before it is killed: whoever saw it gone first would call it lost."""
+        if end.kind == "lost":
+            return  # it may be gone by itself, and is seen to be before anything is said
+        try:
+            desk.look()
+            for line in desk.bury({end.name: self._crew.lost_of(end)}, self._crew.names - {end.name}):
+                self._lines.append(f"{self._word} of {line}")
+        except (StoreUnavailableError, UnknownOutcomeError):
+            pass  # it is said once it is gone
 
     def _give_up(self, error: RaykitError) -> None:
         if self._broken is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from raykit.errors import RaykitError
 from raykit.fleet.pool.lease import PoolDoor, Price
 from raykit.pauses import Role
 
@@ -38,6 +39,15 @@ class PoolSettings:
     """Between two looks at the whole backlog: so many times what the last one took."""
 
 
+RayLost = Callable[[], RaykitError | None]
+"""What has become of the Ray that workers run in, if it has died. Asked at every turn of a pool."""
+
+
+def not_watched() -> RaykitError | None:
+    """Of a Ray that nobody watches nothing is known."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hiring:
     """For what, where, and on whose account a pool hires."""
@@ -54,6 +64,7 @@ class Hiring:
     """Private and on this machine: the pool makes one of its own in it, and removes it at its end."""
     say: Callable[[str], None]
     """Hears what people should read."""
+    ray_lost: RayLost = not_watched
 
     @property
     def own_folder(self) -> Path:

@@ -36,6 +36,7 @@ def launch_environment(place: SessionFolder) -> dict[str, str | None]:
         # their drivers look for the cluster on the address of a network card.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_TRAIN_V2_ENABLED": "1",
+        "RAY_ENABLE_AUTO_CONNECT": "0",  # whoever wants a Ray says which
         "RAY_TMPDIR": str(place.tmp),  # else Ray's libraries write to /tmp/ray, which it makes for all users
     }
     return settings | dict.fromkeys(_NOT_OURS)

@@ -22,17 +22,17 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import ray
-from ray._private import parameter, ray_constants, services
+from ray._private import auto_init_hook, parameter, ray_constants, services
 from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config
 
-from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError
+from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError, Unknown
 from raykit.fleet.session.environment import LOOPBACK, changed, launch_environment, ray_environment
 from raykit.fleet.session.folder import SessionFolder, create, locked, make_parent
 from raykit.fleet.session.leftovers import end_leftovers
 from raykit.fleet.session.ports import SERVICES, PortClaim, Ports, claim_ports
 from raykit.fleet.session.probe import check_cluster
-from raykit.fleet.session.processes import ProcessId, end_all, identify, of_session, started_here
+from raykit.fleet.session.processes import ProcessId, alive, end_all, identify, of_session, started_here
 from raykit.fleet.session.sockets import Listener, listeners, require_loopback
 
 NAMESPACE: Final = "raykit"
@@ -44,9 +44,14 @@ _OBJECT_STORE_BYTES: Final = 150 * 2**20
 _LISTEN_TIMEOUT_S: Final = 30.0
 _METRICS_TIMEOUT_S: Final = 5.0
 _SHUTDOWN_TIMEOUT_S: Final = 12.0
+_DEAD_TIMEOUT_S: Final = 1.0
+"""What a Ray may take to shut down that has nobody to tell."""
 _GRACE_S: Final = 3.0
 _RECORD_EVERY_S: Final = 0.5
 _POLL_S: Final = 0.1
+
+_VITAL: Final = frozenset({"gcs_server", "raylet"})
+"""Without one of these Ray answers nobody, and never says so."""
 
 _METRICS: Final = ("autoscaler_metrics", "dashboard_metrics")
 """Services that come last, and never without prometheus_client."""
@@ -59,6 +64,7 @@ class LocalRay:
         self._place = place
         self._claim = claim
         self._recorded: set[ProcessId] = set()
+        self._vital: tuple[ProcessId, ...] = ()
         self._environment = ExitStack()
         self._closed = False
 
@@ -96,6 +102,16 @@ class LocalRay:
         """What this session has started and still runs."""
         return started_here(self.session)
 
+    def lost(self) -> Unknown | None:
+        """What has become of this Ray, if it has died: whoever asks it anything then waits for ever. Cheap."""
+        gone = sorted(process.name for process in self._vital if not alive(process))
+        if not gone:
+            return None
+        return Unknown(
+            f"the local Ray has died: {' and '.join(gone)} of it is gone. Nothing that is published is lost",
+            remedy="the same command goes on",
+        )
+
     def check_loopback(self) -> list[Listener]:
         """Every socket that the session listens on, once all are seen to be on loopback.
 
@@ -109,6 +125,8 @@ class LocalRay:
     def close(self) -> None:
         """End all that the session started, put the environment back, and remove the folder. Twice is fine.
 
+        After it no call of this process reaches a Ray, or starts one: each raises.
+
         Raises:
             DeadlineError: a process still runs after SIGKILL; the message names it, and the folder stays.
         """
@@ -118,7 +136,7 @@ class LocalRay:
         atexit.unregister(self.close)
         try:
             self._recorded |= self.processes()
-            _shut_down_ray()
+            _shut_down_ray(_SHUTDOWN_TIMEOUT_S if self.lost() is None else _DEAD_TIMEOUT_S)
             ended = end_all(self.session, self._remaining, grace_s=_GRACE_S)
         finally:
             self._environment.close()
@@ -164,6 +182,7 @@ class LocalRay:
                 _metrics_export_port=self.ports.of("metrics_export"),
             )
         self._wait_for_services()
+        self._vital = tuple(process for process in self.processes() if process.name in _VITAL)
         self.check_loopback()
         check_cluster(self.dashboard_url, self.token_path.read_text())
 
@@ -220,6 +239,8 @@ class LocalRay:
 def start_local(*, cpus: int, resources: Mapping[str, float], folder: Path | None = None) -> LocalRay:
     """Start a private Ray in this process, after ending what dead launches have left on this machine.
 
+    From then on Ray never connects by itself in this process: see `LocalRay.close`.
+
     `folder` is where its private folder goes, by default the temporary folder. Call it from the main thread:
     the kernel ends Ray's processes together with the thread that started them.
 
@@ -234,6 +255,7 @@ def start_local(*, cpus: int, resources: Mapping[str, float], folder: Path | Non
         raise InvalidInput("a local Ray has to be started from the main thread")
     if ray.is_initialized():
         raise InvalidInput("this process already uses a Ray", remedy="ray.shutdown()")
+    _never_connect_unasked()
     end_leftovers(folder)
     parent = make_parent(folder)
     claim = claim_ports(cpus=cpus)
@@ -304,6 +326,15 @@ def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
         yield
 
 
+def _never_connect_unasked() -> None:
+    """Let a call to Ray raise where there is none.
+
+    Else it would be a bare `ray.init()`, without a token: into whatever cluster that finds, or into one that listens to
+    everyone. A thread that outlives its session must not do that, so this is never put back.
+    """
+    auto_init_hook.enable_auto_connect = False  # read from the environment once, when ray was imported
+
+
 @contextmanager
 def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
     before = getattr(module, name)
@@ -334,8 +365,8 @@ def _read_token_again() -> None:
     AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _shut_down_ray() -> None:
+def _shut_down_ray(timeout_s: float) -> None:
     """`ray.shutdown`, which waits for a head that may be dead or stopped, within a bound."""
     thread = threading.Thread(target=ray.shutdown, name="raykit-session-shutdown", daemon=True)
     thread.start()
-    thread.join(_SHUTDOWN_TIMEOUT_S)
+    thread.join(timeout_s)
