@@ -138,7 +138,7 @@ def test_only_the_canary_is_made_before_it_has_passed() -> None:
 
 
 def test_what_it_has_come_to_is_told(maker: SetMaker) -> None:
-    # covers GEN-13
+    # covers GEN-13, DISP-09
     contract = maker.generation_contract
     make = ToyMake(contract, poison_rows=(5,), filtered_rows=(9, 10))
     one = worker(maker, make=make)

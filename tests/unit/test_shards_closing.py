@@ -408,7 +408,7 @@ def judged(of: GenerationContract, made: Sequence[UnitReceipt], took: Mapping[in
 
 
 def test_a_canary_projects_time_and_cost_with_its_uncertainty() -> None:
-    # covers GEN-07, GEN-14
+    # covers GEN-08, GEN-07, GEN-14
     of = contract(rows=1000)
     found = judged(of, [receipt(of, 0), receipt(of, 1)], {0: 2000, 1: 3000})
     assert isinstance(found, CanaryPassed)
