@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -104,6 +107,7 @@ def generate(
             tell=shown.tell_set,
         )
         reads = [each for each in _reads(found, outcome.experiment, whole=False) if each.name in outcome.sets]
+        reads = [_of_plan(each, plan) for each in reads]
         new = [each for each in reads if outcome.sets[each.name].new]
         drawn = put_samples(found.store, new, say=shown.say)
     pictures = {name: picture_key(outcome.experiment, name) for name in drawn}
@@ -115,6 +119,13 @@ def generate(
         output.print_lines(generatelook.after_launch(reads, places, outcome.why, cost or None, at_root(root)))
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
+
+
+def _of_plan(read: SetRead, plan: Path) -> SetRead:
+    """With the file of its plan in its command."""
+    if read.command is None or not read.needs:
+        return read
+    return replace(read, command=re.sub(r"\bPLAN\b", lambda _: shlex.quote(str(plan)), read.command))
 
 
 def _told(outcome: Outcome, reads: Sequence[SetRead], pictures: Mapping[str, str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from raykit.cli import look, output
+from raykit.cli import look, output, setlines
 from raykit.cli.setlines import accounts, line
 from raykit.pauses import way_on
 
@@ -37,7 +37,7 @@ def all_of_them(reads: Sequence[SetRead], columns: int | None, at: str) -> Itera
     for read in reads:
         if read.command is not None:
             yield f"  {read.id}: {read.words}"
-            yield f"  -> {read.command}{at}"
+            yield from setlines.way_on(read, at)
 
 
 def _row(read: SetRead) -> tuple[str, ...]:
@@ -70,6 +70,7 @@ def whole(read: SetRead, money: LineMoney | None, unit: Unit, at: str) -> Iterat
         yield f"  teacher   {read.teacher}"
     else:
         yield from _rows(made)
+        yield from _bounds(made)
         yield from _units(made)
         yield from _canary(made, unit)
         yield from _options(made, unit)
@@ -102,6 +103,17 @@ def _rows(made: Made) -> Iterator[str]:
     if told.receipts < told.of:
         count, of = output.count(told.receipts), output.count(told.of)
         yield f"            as far as the newest {count} of {of} units tell; the manifest will have all"
+
+
+def _bounds(made: Made) -> Iterator[str]:
+    from raykit.shards.bounded import against
+
+    told, name = made.bounded, "bad rows"
+    for count in told.counts:
+        yield f"  {name:<9} {against(count)}"
+        name = ""
+    if told.receipts < told.of:
+        yield f"            in the newest {output.count(told.receipts)} of {output.count(told.of)} units"
 
 
 def _reasons(what: str, many: int, reasons: Mapping[str, int]) -> Iterator[str]:
@@ -138,7 +150,8 @@ def _canary(made: Made, unit: Unit) -> Iterator[str]:
 def _paced(canary: CanaryPassed) -> str:
     pace = 1000 * canary.rows.requested / canary.took_ms if canary.took_ms else 0.0
     peak = f", peak {output.size(canary.peak_bytes)}" if canary.peak_bytes else ""
-    return f"{look.many(canary.units, 'unit')}, {output.count(canary.rows.requested)} rows: {output.rate(pace)} rows/s{peak}"
+    rows = f"{look.many(canary.units, 'unit')}, {output.count(canary.rows.requested)} rows"
+    return f"{rows}: {output.rate(pace)} rows/s{peak}"
 
 
 def _options(made: Made, unit: Unit) -> Iterator[str]:
@@ -205,8 +218,7 @@ def _population(made: Made) -> Iterator[tuple[str, str]]:
 def _way_on(read: SetRead, at: str) -> Iterator[str]:
     if read.state == "complete":
         yield f"  -> raykit generate export {read.id} DIR{at}"
-    if read.command is not None:
-        yield f"  -> {read.command}{at}"
+    yield from setlines.way_on(read, at)
     if read.state == "parked":
         unit = 0 if read.made is None else min(read.made.parked)
         yield "  or, if its rows may count as failed:"

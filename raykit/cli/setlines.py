@@ -61,6 +61,8 @@ def _pace(read: SetRead) -> str:
     if made is None or read.state not in ("running", "canary"):
         return ""
     at_work = made.units["claimed"]
+    if not at_work:  # a launch lives all the same: the words say so
+        return ""
     many = f", {output.count(at_work)} unit{'' if at_work == 1 else 's'} in hand"
     if made.canary is None:
         return many
@@ -82,7 +84,14 @@ def wants(view: RunView, at: str) -> Iterator[str]:
     for read in view.sets:
         if _is_said(view, read):
             yield f"  {line(read)}"
-            yield f"  -> {read.command}{at}"
+            yield from way_on(read, at)
+
+
+def way_on(read: SetRead, at: str) -> Iterator[str]:
+    """The command that goes on with a set, and what stands in it for something."""
+    if read.command is not None:
+        yield f"  -> {read.command}{at}"
+        yield from (f"     {word} is {what}" for word, what in read.needs.items())
 
 
 def _is_said(view: RunView, read: SetRead) -> bool:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from raykit.data.folder import new_folder, write
 from raykit.data.sets import ClosedSet
 from raykit.ids import sha256
+from raykit.shards.bounded import against, bounded
 from raykit.shards.bounds import words
 from raykit.shards.closing import shortfall
 from raykit.shards.population import population
@@ -173,6 +174,7 @@ def _plain(value: Any) -> str:
 
 def _readme(done: Exported) -> Iterator[str]:
     manifest = done.of.manifest
+    counts = bounded(done.of.contract.bounds, manifest.rows, manifest.failed, manifest.counts)
     yield f"{done.of.name}: synthetic rows, made by a model. They are no observations."
     yield ""
     yield from _table(
@@ -182,6 +184,7 @@ def _readme(done: Exported) -> Iterator[str]:
         ("produced", f"{manifest.rows.produced:,} rows, all of them here; {shortfall(manifest.rows)}"),
         ("filtered", _counted(manifest.rows.filtered, manifest.filtered)),
         ("failed", _counted(manifest.rows.failed, manifest.failed)),
+        *(("bad rows" if n == 0 else "", against(count)) for n, count in enumerate(counts)),
     )
     if manifest.scripted:
         yield "NOT FOR PRODUCTION: only a script has approved the checkpoint that made them."

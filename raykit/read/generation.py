@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from raykit.candidates import Registry
 from raykit.candidates.rules import usable_for
-from raykit.errors import CorruptError, NotFoundError
+from raykit.errors import CorruptError, GateError, NotFoundError
 from raykit.pauses import Acts, InForce, pause_of, way_on
 from raykit.plan import Lock
+from raykit.read.money import Ledgers
 from raykit.records import (
     CanaryPassed,
     Contracted,
@@ -24,6 +25,8 @@ from raykit.records import (
     SetFinding,
     SetManifest,
 )
+from raykit.shards.bounded import bounded
+from raykit.shards.closing import Account
 from raykit.shards.population import Facts, population
 from raykit.shards.standing import STATUSES, Board, Defect, Status
 from raykit.shards.units import units_of
@@ -31,7 +34,7 @@ from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_candidate_registry
 from raykit.store.generation import Listing, Shards, read_contract
 from raykit.store.people import read_acts
-from raykit.store.place import gone
+from raykit.store.place import alive, gone
 from raykit.store.plans import read_lock
 from raykit.store.progress import Progress, extended, read_progress
 
@@ -49,6 +52,13 @@ SetState = Literal[
 """`waiting`: no checkpoint is approved for it. `stopped`: there is more to do, and nobody is at it."""
 
 GENERATE = "raykit generate PLAN"
+LINE = "generate"
+"""Of the budget: what pays for synthetic sets."""
+LAUNCHED = "a launch of its plan is at it, with no unit of the set in hand just now"
+REPLACED_S = 60.0
+"""So long after an attempt came to nothing its worker may be on its way to be replaced."""
+SETUP_S = 600.0
+"""So long a worker may take before it claims its first unit; later, a lease without one says nothing."""
 DEFAULT_TRIES, DEFAULT_CANARY_UNITS = 3, 2
 NEWEST_FAILURES = 5
 MOST_RECEIPTS = 500
@@ -67,6 +77,24 @@ class Reasons:
     """So many receipts tell them."""
     of: int = 0
     """So many could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """The bounds of a set, each with its count."""
+
+    counts: tuple[SetFinding, ...] = ()
+    receipts: int = 0
+    """So many receipts tell them: all that there are, or the newest ones."""
+    of: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        """The counts as JSON values."""
+        return {
+            "counts": [count.plain() for count in self.counts],
+            "receipts": self.receipts,
+            "of": self.of,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +132,7 @@ class Made:
     defect: Defect | None = None
     """Why everyone on the contract has to stop."""
     reasons: Reasons = Reasons()
+    bounded: Bounded = Bounded()
     attempts: Attempts = Attempts()
 
     @property
@@ -169,10 +198,17 @@ class SetRead:
                 return "parked: a person is needed"
             case "complete" if self.made is not None and self.made.findings:
                 return "complete, not within its bounds"
-            case "stopped" if self.detail is not None:
-                return f"stopped: {self.detail}"
+            case "stopped" | "running" if self.detail is not None:
+                return f"{self.state}: {self.detail}"
             case _:
                 return self.state
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """What only stands for something in its command, since the store does not know it."""
+        if self.command is None or "PLAN" not in self.command.split():
+            return {}
+        return {"PLAN": f'the plan file with name = "{self.experiment}"'}
 
     @property
     def waits_for(self) -> str | None:
@@ -191,6 +227,7 @@ class SetRead:
             "words": self.words,
             "waits_for": self.waits_for,
             "command": self.command,
+            "command_needs": self.needs,
             "rows": {"requested": self.rows} if made is None else _plain_rows(made),
             "contract": made and made.digest,
             "manifest": made and made.manifest_digest,
@@ -207,6 +244,7 @@ class SetRead:
             "complete": self.complete,
             "waits_for": self.waits_for,
             "command": self.command,
+            "command_needs": self.needs,
             "teacher": self.teacher,
             "contracts": self.contracts,
             "paused": self.pause and {**self.pause.pause.plain(), "at": self.pause.at},
@@ -231,6 +269,7 @@ def _plain_made(made: Made) -> dict[str, Any]:
         "canary": made.canary and made.canary.plain(),
         "manifest": made.manifest_digest,
         "findings": [finding.plain() for finding in made.findings],
+        "bounded": made.bounded.plain(),
         "size_bytes": made.size_bytes,
         "units": {"total": made.units_total, **made.units},
         "parked": sorted(made.parked),
@@ -253,8 +292,9 @@ def _plain_made(made: Made) -> dict[str, Any]:
 class GenerationReader:
     """The synthetic sets of one experiment, looked at again and again: what was read once and never changes is kept."""
 
-    def __init__(self, store: ObjectStore, experiment: str) -> None:
+    def __init__(self, store: ObjectStore, experiment: str, *, ledgers: Ledgers | None = None) -> None:
         self._store = store
+        self._ledgers = ledgers or Ledgers(store)
         self.experiment = experiment
         self._locks: dict[str, Lock] = {}
         self._contracts: dict[str, _Contract] = {}
@@ -278,7 +318,7 @@ class GenerationReader:
         return tuple(
             self._frozen(name, planned.get(name, {}), acts, now, whole=whole)
             if name in acts.contracted
-            else self._unfrozen(name, planned[name], acts, registry)
+            else self._unfrozen(name, planned[name], acts, registry, now)
             for name in names
         )
 
@@ -295,25 +335,53 @@ class GenerationReader:
         tables: Mapping[str, Mapping[str, Any]] = self._locks[digest].settings.get("generate", {})
         return tables
 
-    def _unfrozen(self, name: str, settings: Mapping[str, Any], acts: Acts, registry: Registry) -> SetRead:
+    def _unfrozen(
+        self, name: str, settings: Mapping[str, Any], acts: Acts, registry: Registry, now: float
+    ) -> SetRead:
         """A set without a contract: what keeps it from being begun."""
         teacher, rows = str(settings.get("teacher", "selected")), settings.get("rows")
         pause = pause_of(acts, self.experiment, "generate")
         missing = missing_approval(registry, self.experiment, teacher)
         state: SetState = "not started" if missing is None else "waiting"
         command: str | None = GENERATE if missing is None else missing
+        detail: str | None = None
         if acts.cancelled is not None:
             state, command = "cancelled", None
         elif pause is not None:
             state, command = "paused", way_on(pause)
+        elif missing is None and self._launched(None, now):
+            state, detail, command = "running", LAUNCHED, None
         return SetRead(
             experiment=self.experiment,
             name=name,
             state=state,
+            detail=detail,
             command=command,
             teacher=teacher,
             rows=rows,
             pause=pause,
+        )
+
+    def _launched(self, listing: Listing | None, now: float) -> bool:
+        """Whether a launch of the plan is known to live although no unit of the set is in hand.
+
+        A worker that has just failed is being replaced; the lease of one that is set up is young, and of one between
+        two units its process is there.
+        """
+        failures = () if listing is None else [each for many in listing.failures.values() for each in many]
+        if any(0 <= now - failure.at < REPLACED_S for failure in failures):
+            return True
+        ledger = self._ledgers.of(self.experiment)
+        if ledger is None:
+            return False
+        claims = () if listing is None else [each for many in listing.claims.values() for each in many]
+        places = {claim.lease: claim.place for claim in claims if claim.lease is not None}
+        leases = ledger.book.open_leases(self.experiment)
+        return any(
+            alive(places[name]) is True if name in places else now - lease.at < SETUP_S
+            for lease in leases
+            if lease.reserved.line == LINE and now < lease.at + lease.time_ms / 1000
+            for name in (lease.reserved.lease,)
         )
 
     def _frozen(
@@ -326,7 +394,8 @@ class GenerationReader:
         contract = self._contracts[said.contract]
         pause = pause_of(acts, self.experiment, "generate", said.contract)
         made, board = contract.look(settings, acts, now, whole=whole)
-        state, detail, command = _state(made, board, acts, pause)
+        launched = board is not None and not board.in_hand and self._launched(contract.listing, now)
+        state, detail, command = _state(made, board, acts, pause, launched)
         return SetRead(
             experiment=self.experiment,
             name=name,
@@ -376,6 +445,8 @@ class _Contract:
     def __init__(self, store: ObjectStore, experiment: str, said: Contracted) -> None:
         self._shards = Shards(store, read_contract(store, experiment, said.name, said.contract))
         self._said = said
+        self.listing: Listing | None = None
+        """As it was seen last; None of a set that was closed then."""
         self._progress: Progress | None = None
         self._manifest: SetManifest | None = None
         self._manifest_digest: str | None = None
@@ -400,13 +471,18 @@ class _Contract:
             size_bytes=manifest.size_bytes,
             units=counts,
             reasons=Reasons(filtered=manifest.filtered, failed=manifest.failed, receipts=units, of=units),
+            bounded=Bounded(
+                counts=bounded(self._shards.contract.bounds, manifest.rows, manifest.failed, manifest.counts),
+                receipts=units,
+                of=units,
+            ),
             attempts=_attempts(self._shards.listing()) if whole else Attempts(),
         )
 
     def _open(
         self, settings: Mapping[str, Any], acts: Acts, now: float, *, whole: bool
     ) -> tuple[Made, Board]:
-        listing = self._shards.listing()
+        listing = self.listing = self._shards.listing()
         published = listing.published
         progress = (
             read_progress(self._shards, published)
@@ -441,6 +517,7 @@ class _Contract:
             parked={unit: board.standing(unit).next_n - 1 for unit in board.parked},
             defect=board.defect,
             reasons=_reasons(self._shards, progress) if whole else Reasons(),
+            bounded=_bounded(self._shards, progress) if whole else Bounded(),
             attempts=_attempts(listing),
         )
         return made, board
@@ -459,9 +536,9 @@ class _Contract:
 
 
 def _state(
-    made: Made, board: Board | None, acts: Acts, pause: InForce | None
+    made: Made, board: Board | None, acts: Acts, pause: InForce | None, launched: bool
 ) -> tuple[SetState, str | None, str | None]:
-    """Its state, why, and what goes on with it."""
+    """Its state, why, and what goes on with it. `launched`: a launch is known to live, whatever is in hand."""
     if board is None:
         return "complete", None, None
     if acts.cancelled is not None:
@@ -473,12 +550,14 @@ def _state(
     if board.parked and not board.open_count:
         name = f"{made.contract.experiment}/{made.contract.name}"
         return "parked", None, f"raykit generate retry {name} --reason ... --by NAME"
-    if not board.published_count and not made.attempts.failed:
+    if not board.published_count and not made.attempts.failed and not launched:
         return "not started", None, GENERATE
     if board.defect is not None:
         return "stopped", board.defect.words, GENERATE
-    if board.complete:
+    if board.complete and not launched:
         return "stopped", "every unit is published, and it is not closed yet", GENERATE
+    if launched:
+        return "running", LAUNCHED, None
     return "stopped", "nobody is at it", GENERATE
 
 
@@ -490,6 +569,20 @@ def _attempts(listing: Listing) -> Attempts:
         newest=tuple(newest[:NEWEST_FAILURES]),
         disputed=tuple(sorted(listing.conflicts)),
     )
+
+
+def _bounded(shards: Shards, progress: Progress) -> Bounded:
+    """How many rows of each bounded kind there are; of many units, as far as the newest ones tell."""
+    units = progress.units[-MOST_RECEIPTS:]
+    account = Account(shards.contract)
+    try:
+        for receipt in shards.receipts(units.tolist()):
+            account.add(receipt)
+    except GateError as error:
+        raise CorruptError(error.message, field=error.field) from error
+    found = account.tally()
+    counts = bounded(shards.contract.bounds, found.rows, found.failed, found.counts)
+    return Bounded(counts=counts if found.units else (), receipts=found.units, of=len(progress.units))
 
 
 def _reasons(shards: Shards, progress: Progress) -> Reasons:

@@ -384,7 +384,9 @@ class RunReader:
         # Here, because it needs numpy: who generates nothing does without.
         from raykit.read.generation import GenerationReader
 
-        self._sets = self._sets or GenerationReader(self._root.store, self.experiment)
+        self._sets = self._sets or GenerationReader(
+            self._root.store, self.experiment, ledgers=self._around.ledgers
+        )
         return self._sets.look(now=now, acts=acts)
 
 

@@ -60,6 +60,7 @@ def test_status_of_one_set_says_everything(raykit: Raykit, store: LocalStore) ->
         "rows      36 of 40 rows accounted for: 34 produced, 1 filtered, 1 failed",
         "filtered  1 blank",
         "failed    1 ValueError",
+        "bad rows  duplicates 0 of 34 (0 %), at most 1 %\n            nonfinite 0 of 36 (0 %), none may be",
         "units     10: 9 published, 1 parked",
         "canary    2 units, 8 rows: 10 rows/s, peak 300.0 MB",
         "projected 4.0 s (3.6 s to 4.6 s) on one accelerator, at most $2.50",
@@ -166,7 +167,11 @@ def test_a_retry_lets_only_what_is_parked_be_tried_again(raykit: Raykit, store: 
     assert done.code == 0 and "unit 3 is not parked; nothing was written" in done.out
     found = raykit("generate", "retry", NAME, *WHY)
     assert "unit 4 may be tried again" in found.out and "-> raykit generate PLAN" in found.out
-    assert "1 open" in raykit("generate", "status", NAME).out
+    listed = raykit("generate", "status", NAME).out
+    assert "1 open" in listed
+    assert '-> raykit generate PLAN\n     PLAN is the plan file with name = "digits"' in listed
+    plain = raykit("generate", "status", NAME, "--json").json
+    assert plain["command_needs"] == {"PLAN": 'the plan file with name = "digits"'}
     assert "nothing is parked" in raykit("generate", "retry", "digits", *WHY).out
     assert list(read_acts(store, "digits").retried.values()) == [3]
     maker.park(4)

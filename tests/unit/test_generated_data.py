@@ -260,6 +260,7 @@ def test_an_export_is_the_rows_and_all_that_says_how_they_were_made(tmp_path: Pa
     text = (tmp_path / "out" / "README.txt").read_text()
     assert digest in text and "40 rows" in text and "38 rows, all of them here" in text
     assert "NOT FOR PRODUCTION" in text and "1 row: 1 ValueError" in text and "temperature" in text
+    assert "bad rows   duplicates 0 of 38 (0 %), at most 1 %" in text
 
 
 def test_many_units_are_put_together_into_files_of_a_size(tmp_path: Path) -> None:

@@ -11,18 +11,32 @@ from pathlib import Path
 
 import pytest
 from makegen import AT, approve
+from makeledger import a_plan, ask_plan, identity, usd
 from makeqc import make_examined
 from makeset import SetMaker, make_set
 
 import raykit
+from raykit.budget.admit import Request, admit
 from raykit.cli import generatelook, setlines
 from raykit.errors import CorruptError
 from raykit.ids import sha256
 from raykit.read.generation import GenerationReader, Made, SetRead, read_sets
-from raykit.records import Cancelled, GivenUp, Registered, Retried, Rows, Surface, UnitReceipt
+from raykit.records import (
+    Cancelled,
+    GivenUp,
+    Line,
+    Registered,
+    Retried,
+    Rows,
+    Surface,
+    Terms,
+    UnitReceipt,
+)
+from raykit.shards.bounded import against
 from raykit.shards.closing import shortfall
 from raykit.shards.units import unit_id
 from raykit.store import layout
+from raykit.store.accounts import join_account
 from raykit.store.attempts import sealed
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import register
@@ -34,6 +48,9 @@ from raykit.testing.memory import MemoryStore
 
 SOON = 1_800_000_200.0
 """Within the deadline of what a maker has claimed."""
+
+
+GONE = this_place().model_copy(update={"pid": 2**22 + 1, "started": 1})
 
 
 def look(store: ObjectStore, *, now: float = SOON, whole: bool = True) -> SetRead:
@@ -411,6 +428,90 @@ def test_a_reader_reads_each_receipt_once(tmp_path: Path) -> None:
     maker.publish(3)
     assert made(reader.look(now=SOON)[0]).rows.requested == 16
     assert store.reads == before + 1
+
+
+# --- a launch that has nothing in hand ------------------------------------------------------------------------
+
+
+def lease(store: ObjectStore, *, at: float, name: str = "a1-generate-1") -> None:
+    """An hour of a worker, reserved on the line of synthetic sets."""
+    ledger = join_account(store, identity(), None, unit="usd", by="maker", at=at)
+    planned = a_plan()
+    line = Line(line="generate", purpose="target", planned=usd("5"))
+    planned = planned.model_copy(
+        update={"lines": (*planned.lines, line), "ceiling": planned.ceiling + line.planned}
+    )
+    terms = Terms(accelerators=1, rate=0, source="a test", time_ms=3_600_000, fixed=0)
+    request = Request(lease=name, experiment="digits", line="generate", terms=terms)
+    ledger.decide_all([ask_plan(planned), lambda book: admit(book, request)], at=at)
+
+
+def test_a_worker_that_is_set_up_is_a_launch_at_work() -> None:
+    store = MemoryStore()
+    maker = make_set(store)
+    maker.publish(0, 1)
+    maker.canary()
+    assert look(store).words == "stopped: nobody is at it"
+    lease(store, at=SOON - 30)
+    read = look(store)
+    assert read.words == "running: a launch of its plan is at it, with no unit of the set in hand just now"
+    assert (read.command, read.waits_for, read.needs) == (None, None, {})
+    assert "in hand, about" not in setlines.line(read)
+    assert look(store, now=SOON + 1000).state == "stopped", "nothing was ever claimed under it"
+
+
+def test_a_lease_without_its_process_is_no_launch() -> None:
+    """covers FLEET-06: whether the worker is between two units, or was killed, its process tells."""
+    for place, state in ((this_place(), "running"), (GONE, "stopped")):
+        store = MemoryStore()
+        maker = make_set(store)
+        maker.publish(0, 1)
+        maker.canary()
+        lease(store, at=SOON - 900)
+        claim = maker.shards.claim(
+            2, 1, worker="gen-1", place=place, at=SOON - 800, deadline_s=100, lease="a1-generate-1"
+        )
+        assert claim is not None and look(store).state == state
+
+
+def test_a_worker_that_is_replaced_is_a_launch_at_work() -> None:
+    store = MemoryStore()
+    maker = make_set(store)
+    maker.publish(0, 1)
+    maker.canary()
+    failure = maker.fail_unit(2)
+    assert look(store, now=failure.at + 59).state == "running"
+    assert look(store, now=failure.at + 61).state == "stopped"
+
+
+def test_a_first_unit_that_is_asked_for_before_the_contract_is_a_launch_at_work() -> None:
+    store = MemoryStore()
+    approve(store, candidate(make_set(store, contract=False), "digits-best"), receipts=())
+    assert look(store).needs == {"PLAN": 'the plan file with name = "digits"'}
+    lease(store, at=SOON - 30)
+    assert (look(store).state, look(store).command) == ("running", None)
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------
+
+
+def test_every_bound_has_its_count_on_the_way_and_at_the_end() -> None:
+    store = MemoryStore()
+    maker = make_set(store, bounds={"duplicates": 0.5, "failed": 0.25, "nonfinite": 0.0})
+    assert made(look(store)).bounded.counts == (), "nothing is made yet"
+    maker.publish(0, counts={"duplicates": 2})
+    maker.publish(1, failed=1)
+    told = made(look(store)).bounded
+    assert [against(count) for count in told.counts] == [
+        "duplicates 2 of 7 (28.6 %), at most 50 %",
+        "failed 1 of 8 (12.5 %), at most 25 %",
+        "nonfinite 0 of 8 (0 %), none may be",
+    ]
+    assert (told.receipts, told.of) == (2, 2)
+    maker.canary()
+    maker.finish()
+    told = made(look(store)).bounded
+    assert [against(count) for count in told.counts][1] == "failed 1 of 40 (2.5 %), at most 25 %"
 
 
 # --- speed --------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from raykit.report.page.images import Picture, picture_of
 from raykit.report.page.summary import Part
 from raykit.report.page.tables import Cell, Links, Table, cell, right
 from raykit.report.page.words import NONE, amount, clean, duration, many, number, percent, rate, size
+from raykit.shards.bounded import against
 from raykit.shards.bounds import words
 from raykit.shards.closing import shortfall
 from raykit.shards.spans import shown
@@ -135,6 +136,10 @@ def _notes(made: Made, unit: Unit) -> Iterator[str]:
                 f"{count:,} {clean(reason, 200)}" for reason, count in list(reasons.items())[:MOST_REASONS]
             ]
             yield f"{what}: {', '.join(listed)}"
+    told = made.bounded
+    if told.counts:
+        some = f", in the newest {told.receipts:,} of {told.of:,} units" if told.receipts < told.of else ""
+        yield f"bad rows{some}: {'; '.join(map(against, told.counts))}"
     if made.reasons.receipts < made.reasons.of:
         yield f"reasons as far as {made.reasons.receipts:,} of {made.reasons.of:,} units tell"
     canary = made.canary
