@@ -14,6 +14,7 @@ A synthetic set has many units, so that all failures of its contract are judged 
     a signature that a unit failed with and got over       intermittent: tried again, then parked; it holds nobody
     the same certain one from two processes at one unit    the unit is poison: parked, as long as it is the only one
     and at two units or more, beyond chance                a shared defect: everyone on the contract stops
+    bounds, from two processes, under an exact contract    no chance at all: its rows are the same whoever tries
     a canary unit that came to nothing                     the same
     many parked units                                      the same
 """
@@ -145,11 +146,13 @@ def judge(
     given_up: Collection[int] = (),
     canary: Container[int] = (),
     tries: int,
+    exact: bool = False,
 ) -> Judged:
     """What the failures of a contract mean, those that count, in any order.
 
     `published` tells of the failed units which have a receipt, and `published_count` how many units have one in all;
-    `canary` are the first units as long as they have not been judged.
+    `canary` are the first units as long as they have not been judged. Under an `exact` contract a unit has the same
+    rows in every process: if two of them have found these out of bounds, a third one would.
     """
     flaky = intermittent(failures, published)
     by_unit: dict[int, list[Failed]] = defaultdict(list)
@@ -161,10 +164,11 @@ def judge(
     for unit, found in telling.items():
         for failed in found:
             alike[failed.signature].add(unit)
+    out = {unit for unit, found in telling.items() if exact and _out_of_bounds(found)}
     parked = frozenset(
         unit
         for unit, found in by_unit.items()
-        if len(found) >= tries or (unit not in canary and _poison(telling[unit], alike))
+        if len(found) >= tries or unit in out or (unit not in canary and _poison(telling[unit], alike))
     )
     return Judged(
         intermittent=flaky,
@@ -172,6 +176,7 @@ def judge(
         suspected=frozenset(unit for unit, found in telling.items() if found and unit not in parked),
         doubted={unit: telling[unit][-1].signature for unit in parked if telling[unit]},
         shared=_canary(by_unit, parked, flaky, canary)
+        or _many_out_of_bounds(telling, out)
         or shared(by_unit, alike, published_count=published_count)
         or _many(by_unit, parked, published_count + len(given_up)),
     )
@@ -221,6 +226,18 @@ def _poison(telling: Sequence[Failed], alike: Mapping[str, Collection[int]]) -> 
         len(alike[signature_]) == 1 and len(_workers(telling, signature_)) > 1
         for signature_ in {failed.signature for failed in telling}
     )
+
+
+def _out_of_bounds(telling: Sequence[Failed]) -> bool:
+    """Two processes have found the rows of this unit out of bounds."""
+    return len({failed.worker for failed in telling if failed.kind == "bounds"}) > 1
+
+
+def _many_out_of_bounds(telling: Mapping[int, Sequence[Failed]], out: Collection[int]) -> Shared | None:
+    """One unit may have odd inputs; two say that the set is not what the contract promises."""
+    if len(out) < 2:
+        return None
+    return _shared("shared", [f for unit in sorted(out) for f in telling[unit] if f.kind == "bounds"], out)
 
 
 def _canary(

@@ -20,6 +20,7 @@ from raykit.fleet.pool.desk import Found, Lost, cause_of
 from raykit.fleet.pool.lease import Price
 from raykit.pauses import Acts, InForce, pause_of
 from raykit.records import CanaryPassed, Claim, ExperimentEntry, Record
+from raykit.shards.bounds import WAY_ON
 from raykit.shards.fan import CanaryFailed, canary_of, most_workers
 from raykit.shards.standing import Board
 from raykit.shards.units import canary_of as canary_units_of
@@ -282,7 +283,7 @@ class GenerateDesk:
         )
         if isinstance(judged, CanaryFailed):
             self.canary_failed = judged
-            yield from self._pause(judged.words)
+            yield from self._pause(f"{judged.words}; {WAY_ON}")
             return
         if self._record(judged):
             yield f"{self._name}: {canary_words(judged, self._means.slots, measured=bool(self._took))}"

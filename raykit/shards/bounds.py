@@ -195,6 +195,13 @@ def findings_of(
     )
 
 
+WAY_ON = (
+    "what is out of bounds stays so under this contract: another one has wider bounds, or a mended recipe "
+    "(raykit generate PLAN --changed WHY --by NAME)"
+)
+"""What a person can do: letting the same contract go on would come to the same rows."""
+
+
 def words(finding: SetFinding) -> str:
     """`31 of 1,000 rows are duplicates (3.1 %), and 1 % may be`."""
     if finding.kind == NOTHING:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from raykit import defects
 from raykit.defects import CERTAIN, Attempted, Failed, Judged, Shared
 from raykit.records import Claim, Conflict, Failure, GenerationContract
+from raykit.shards.bounds import WAY_ON
 from raykit.shards.spans import shown
 from raykit.shards.units import canary_of, unit_id, units_of
 
@@ -90,7 +91,7 @@ class Defect:
     units: tuple[int, ...]
     signature: str | None
     message: str
-    """Of the newest failure that belongs to it; empty for a conflict."""
+    """Of the first failure that belongs to it; empty for a conflict."""
     words: str
 
 
@@ -314,6 +315,7 @@ class Board:
             given_up=ever_given_up,
             canary=self._canary,
             tries=self._tries,
+            exact=self.contract.exact,
         )
 
     def _reused_count(self) -> int:
@@ -367,14 +369,14 @@ class Board:
         return any(began_at.get(each.n, math.inf) > self._cleared_at for each in said.conflicts)
 
     def _message(self, found: Shared) -> str:
-        """The newest message that belongs to a defect."""
+        """The first message that belongs to a defect: what came later may only follow from it."""
         failures = [
             each
             for unit in found.units
             for each in self._counted[unit]
             if found.signature in (None, each.signature)
         ]
-        return max(failures, key=lambda each: (each.at, each.n)).message
+        return min(failures, key=lambda each: (each.at, each.n)).message
 
 
 def _failed(failure: Failure) -> Failed:
@@ -396,10 +398,12 @@ def _mask(units: Iterable[int], of: int) -> NDArray[np.bool_]:
 
 
 def _words(found: Shared, message: str, tries: int) -> str:
-    """A defect as one sentence: which units, what they have in common, and what the newest of them said."""
+    """A defect as one sentence: which units, what they have in common, and what the first of them said."""
     said = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}..."
     alike = "" if found.signature is None else f" ({found.kind}, signature {found.signature[:12]})"
     units = shown(found.units)
+    if found.kind == "bounds":
+        tries, said = min(tries, found.failures), f"{said}; {WAY_ON}"
     match found.why:
         case "shared":
             often = f"{found.failures:,} times in {found.workers:,} processes"
@@ -407,4 +411,4 @@ def _words(found: Shared, message: str, tries: int) -> str:
         case "canary":
             return f"{units} of the canary came to nothing in {tries:,} tries{alike}: {said}"
         case "parked":
-            return f"{len(found.units):,} units are parked{alike}, {units}; the newest: {said}"
+            return f"{len(found.units):,} units are parked{alike}, {units}; the first: {said}"

@@ -206,6 +206,23 @@ def test_a_canary_unit_has_all_its_tries() -> None:
     assert over.parked == {0}
 
 
+def test_rows_of_an_exact_contract_that_two_processes_find_out_of_bounds_are_so_for_everyone() -> None:
+    # covers FLEET-01, FLEET-08
+    found = attempts((0, "ab"), kind="bounds")
+    assert judged(found, canary={0, 1}).shared is None, "other processes may make other rows"
+    canary = judged(found, canary={0, 1}, exact=True).shared
+    assert canary is not None
+    assert (canary.why, canary.kind, canary.units, canary.failures) == ("canary", "bounds", (0,), 2)
+    assert judged(attempts((0, "aa"), kind="bounds"), canary={0}, exact=True).parked == frozenset()
+    alone = judged(found, exact=True)
+    assert (alone.parked, alone.shared) == ({0}, None)
+    two = judged(attempts((3, "ab"), (7, "bc"), kind="bounds"), count=5, exact=True).shared
+    assert two is not None
+    assert (two.why, two.units, two.failures, two.workers) == ("shared", (3, 7), 4, 3)
+    once = judged(attempts((3, "ab"), (7, "c"), kind="bounds"), count=5, exact=True)
+    assert (once.shared, once.parked, once.suspected) == (None, {3}, {7})
+
+
 def test_parked_units_are_no_matter_of_their_own_once_they_are_many() -> None:
     many = [attempt for unit in range(8) for attempt in attempts((unit, "abc"), cause=f"cause {unit}")]
     found = judged(many, count=71)
