@@ -9,19 +9,14 @@ import time
 from collections.abc import Sequence
 
 from raykit.errors import GateError
-from raykit.fleet.generate_sets import Changed, Wanted
-from raykit.records import Contracted, ExperimentEntry, GenerationContract, Option, Record, Reuse
-from raykit.shards.contract import Probed, changes, make_contract, require_reusable, reusable
-from raykit.shards.spans import parse_spans, units_in
-from raykit.shards.units import units_of
+from raykit.fleet.generate_sets import Changed, Wanted, reuse_of
+from raykit.records import Contracted, ExperimentEntry, GenerationContract, Option, Record
+from raykit.shards.contract import Probed, changes, make_contract
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Shards
 from raykit.store.inputs import freeze_inputs
 from raykit.store.people import People
 from raykit.train import frozen
-
-ALL = "all"
-"""Of the units that are published, as many as count as they are."""
 
 
 def contract_of(
@@ -41,16 +36,8 @@ def contract_of(
     if not changes(old, wanted.draft, probed):
         return old
     bare = make_contract(wanted.draft, probed, follows=old.digest)
-    reuses = None if changed is None or changed.reuse is None else _reuse(store, old, bare, changed.reuse)
+    reuses = None if changed is None or changed.reuse is None else reuse_of(store, old, bare, changed.reuse)
     return bare if reuses is None else make_contract(wanted.draft, probed, follows=old.digest, reuses=reuses)
-
-
-def _reuse(store: ObjectStore, old: GenerationContract, new: GenerationContract, wanted: str) -> Reuse | None:
-    published = Shards(store, old).published()
-    if wanted == ALL:
-        return reusable(old, new, published)
-    spans = parse_spans(wanted, units=units_of(old), field="--reuse")
-    return require_reusable(old, new, published, units_in(spans))
 
 
 def keep_parts(store: ObjectStore, wanted: Wanted) -> None:

@@ -18,8 +18,10 @@ from raykit.ids import Digest, sha256
 from raykit.pauses import Acts, InForce, in_force, require_running, scopes_of, way_on
 from raykit.plan.tables import Generate
 from raykit.read.teachers import Teacher, teacher_of
-from raykit.records import Contracted, GenerationContract, InputsManifest, SetManifest
-from raykit.shards.contract import Draft, changes, draft_of, require_same
+from raykit.records import Contracted, GenerationContract, InputsManifest, Reuse, SetManifest
+from raykit.shards.contract import Draft, changes, draft_of, require_reusable, require_same, reusable
+from raykit.shards.spans import parse_spans, units_in
+from raykit.shards.units import units_of
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Shards, read_contract
 from raykit.store.inputs import read_inputs_manifest
@@ -28,6 +30,12 @@ from raykit.train.recipe import load_recipe
 from raykit.train.synthetic import check_generate
 
 BYTES_PER_MB = 1_000_000
+
+MAX_FILES = 8
+"""So many files are named that differ."""
+
+ALL = "all"
+"""Of the units that are published, as many as count as they are."""
 
 Next = Literal["nothing", "go on", "freeze"]
 """What there is to do: it is complete; it has a contract to go on with; one has to be frozen first."""
@@ -80,7 +88,9 @@ def find_sets(
         CancelledError: the experiment was ended for good.
         FleetPaused: a pause is in force for all of them.
         ApprovalError: no checkpoint is approved for generation.
-        GateError: nothing was trained, the plan would train something else, or a set was frozen otherwise.
+        GateError: nothing was trained, the plan would train something else, a set was frozen otherwise, or units
+            cannot be reused.
+        InvalidInput: what is to be reused is no list of units.
         CorruptError: what is stored does not match its digests.
         StoreUnavailableError: the store did not answer.
     """
@@ -166,10 +176,12 @@ def _find(site: Site, acts: Acts, name: str, files: Mapping[str, bytes], changed
     draft = draft_of(
         site.plan, name, teacher=teacher.manifest, code=sha256(frozen.pack(files)), inputs=manifest
     )
+    if contract is not None and changed is not None and changed.reuse is not None:
+        _require_reusable(store, contract, draft, changed.reuse)
     closed = None if contract is None else Shards(store, contract).manifest()
     next_: Next = "freeze"
     if contract is not None and (changed is None or (closed is not None and not changes(contract, draft))):
-        require_same(contract, draft)
+        require_same(contract, draft, files=_other_files(store, contract, files, draft.code))
         next_ = "go on" if closed is None else "nothing"
     scope = None if said is None else f"contract:{said.contract}"
     held = None if scope is None or next_ != "go on" else in_force(acts, [scope])
@@ -186,6 +198,46 @@ def _find(site: Site, acts: Acts, name: str, files: Mapping[str, bytes], changed
         next=next_,
         held=held,
     )
+
+
+def _other_files(
+    store: ObjectStore, contract: GenerationContract, files: Mapping[str, bytes], code: Digest
+) -> str:
+    """Which files of the code are not as they were frozen: `recipe.py changed, notes.csv new`; empty if none."""
+    if contract.code == code:
+        return ""
+    was = frozen.read_code(store, contract.experiment, contract.code)
+    found = [
+        f"{name} {'new' if name not in was else 'changed' if name in files else 'gone'}"
+        for name in sorted({*was, *files})
+        if was.get(name) != files.get(name)
+    ]
+    more = f" and {len(found) - MAX_FILES:,} more" if len(found) > MAX_FILES else ""
+    return ", ".join(found[:MAX_FILES]) + more
+
+
+def _require_reusable(store: ObjectStore, old: GenerationContract, draft: Draft, wanted: str) -> None:
+    """Refuse, before anything is started, what could not be reused whatever the producer says."""
+    known = {name: getattr(draft, name) for name in ("inputs", "samples", "rows", "unit_rows")}
+    reuse_of(store, old, old.model_copy(update=known), wanted)
+
+
+def reuse_of(
+    store: ObjectStore, old: GenerationContract, new: GenerationContract, wanted: str
+) -> Reuse | None:
+    """The units of `old` that count as they are under `new`: as `wanted` says; None if there is none.
+
+    Raises:
+        GateError: rows of the two are not the same kind of thing, or a wanted unit has no receipt.
+        InvalidInput: `wanted` is no list of units of `old`.
+        CorruptError: a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    published = Shards(store, old).published()
+    if wanted == ALL:
+        return reusable(old, new, published)
+    spans = parse_spans(wanted, units=units_of(old), field="--reuse")
+    return require_reusable(old, new, published, units_in(spans))
 
 
 def _inputs(

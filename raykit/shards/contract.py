@@ -221,8 +221,10 @@ def _shown(value: Any) -> str:
     return canonical(value).decode()
 
 
-def require_same(contract: GenerationContract, draft: Draft, probed: Probed | None = None) -> None:
-    """Let a set only go on under the contract that it was begun with.
+def require_same(
+    contract: GenerationContract, draft: Draft, probed: Probed | None = None, *, files: str = ""
+) -> None:
+    """Let a set only go on under the contract that it was begun with. `files` says which files of the code differ.
 
     Raises:
         GateError: something differs; the message names each field, with what was frozen and what is now.
@@ -233,7 +235,10 @@ def require_same(contract: GenerationContract, draft: Draft, probed: Probed | No
     only = found[0] if len(found) == 1 else None
     raise GateError(
         f"{contract.experiment}/{contract.name} was frozen otherwise: "
-        + "; ".join(change.words for change in found),
+        + "; ".join(
+            f"{change.words} ({files})" if change.field == "code" and files else change.words
+            for change in found
+        ),
         field=", ".join(change.field for change in found),
         value=None if only is None else only.now,
         rule="one contract from the first unit to the last",
