@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
     from raykit.pauses import Acts, InForce
+    from raykit.read.generation import SetRead
     from raykit.store.base import ObjectStore
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]
@@ -158,11 +160,11 @@ def resume(
         approved = approving(approve, by, scripted)
         if repair is not None:
             _repaired(site, repair, person_of(by))
-        _clear(site, repair, by, approved)
+        lifted = _clear(site, repair, by, approved)
         if detach:
             _detach(site, approved, json=json)
             return
-        _run(site, json=json, approved=approved)
+        _run(site, json=json, approved=approved, lifted=lifted)
 
 
 # --- people -------------------------------------------------------------------------------------------------
@@ -231,8 +233,10 @@ def _end_pause(site: Site, what: str, by: str | None) -> None:
         typer.echo(output.clean(f"  the pause is over ({found.words}): {cleared}"), err=True)
 
 
-def _clear(site: Site, repair: str | None, by: str | None, approved: Approving | None) -> None:
-    """End the pause of this experiment, if its cause is gone and the run could go on. A wider one is not ended here.
+def _clear(site: Site, repair: str | None, by: str | None, approved: Approving | None) -> InForce | None:
+    """End the pause of this experiment, if its cause is gone and the run could go on; the pause that is over.
+
+    A wider one is not ended here.
 
     Raises:
         RaykitError: what would refuse the run; then the pause holds as it did.
@@ -245,7 +249,7 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
     scope, acts = f"experiment:{site.name}", read_acts(site.store, site.name)
     found = acts.pauses.get(scope)
     if found is None:
-        return
+        return None
     others = {other: pause for other, pause in acts.pauses.items() if other != scope}
     require_running(replace(acts, pauses=others), site.name, scopes_of(site.name, "train"))
     repair = repair or _answered(site, acts)
@@ -256,6 +260,7 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
     cleared = require_cleared(found, repair=repair, needs_replan=short)
     resume(site.store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
     typer.echo(output.clean(f"  the pause is over ({found.words}): {cleared}"), err=True)
+    return found
 
 
 def _answered(site: Site, acts: Acts) -> str | None:
@@ -304,9 +309,10 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
         if found.pause.cause in NEEDS_WORDS:
             person_of(by)
         resume(store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
-    waiting = _waiting(store)
+    waiting, sets = _waiting(store), _waiting_sets(store, scope)
     if json:
-        output.print_json({"scope": scope, "was_paused": found is not None, "continue": waiting})
+        record = {"scope": scope, "was_paused": found is not None, "continue": waiting}
+        output.print_json({**record, "sets": [each.brief() for each in sets]})
         return
     typer.echo(
         f"{scope} is not paused; nothing was written."
@@ -315,6 +321,8 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
     )
     for name in waiting:
         typer.echo(f"  continue raykit resume {name}{at_root(root)}")
+    for each in sets:
+        output.print_lines(_set_lines(each, at_root(root)))
 
 
 def _waiting(store: ObjectStore) -> list[str]:
@@ -322,6 +330,36 @@ def _waiting(store: ObjectStore) -> list[str]:
     import raykit
 
     return [view.experiment for view in raykit.open(store).runs() if view.state == "paused"]
+
+
+def _waiting_sets(store: ObjectStore, scope: str) -> list[SetRead]:
+    """The synthetic sets of a scope that can go on now, and wait for a launch."""
+    import raykit
+    from raykit.pauses import scopes_of
+
+    found = []
+    for read in (read for view in raykit.open(store).runs() for read in view.sets):
+        digest = None if read.made is None else read.made.digest
+        if read.waits_for == "a launch of its plan":
+            found += [read] * (scope in scopes_of(read.experiment, "generate", digest))
+    return found
+
+
+def _open_sets(site: Site) -> list[SetRead]:
+    """The synthetic sets of a trained run that wait for somebody."""
+    from raykit.read.generation import read_sets
+
+    if not site.plan.generate:
+        return []
+    return [read for read in read_sets(site.store, site.name, now=time.time()) if read.command is not None]
+
+
+def _set_lines(read: SetRead, at: str) -> Iterator[str]:
+    """How far a set is, and the command that goes on with it."""
+    from raykit.cli.setlines import line, way_on
+
+    yield f"  {line(read)}"
+    yield from way_on(read, at)
 
 
 # --- running ------------------------------------------------------------------------------------------------
@@ -362,7 +400,15 @@ def _detach(site: Site, approved: Approving | None, *, json: bool) -> None:
         )
 
 
-def _run(site: Site, *, json: bool, approved: Approving | None, deviation: str | None = None) -> None:
+def _run(
+    site: Site,
+    *,
+    json: bool,
+    approved: Approving | None,
+    deviation: str | None = None,
+    lifted: InForce | None = None,
+) -> None:
+    """`lifted` is the pause that was ended just now."""
     from raykit.fleet.supervisor import launch
 
     said: set[str] = set()
@@ -385,9 +431,12 @@ def _run(site: Site, *, json: bool, approved: Approving | None, deviation: str |
             raise
         outcome = run(typed)
     if json:
-        output.print_json(_record(outcome))
+        lifting = {} if lifted is None else {"was_paused": lifted.pause.plain()}
+        output.print_json({**_record(outcome), **lifting})
     else:
-        typer.echo(_text(outcome, site))
+        typer.echo(_text(outcome, site, lifted))
+        for each in _open_sets(site) if outcome.already else ():
+            output.print_lines(_set_lines(each, at_root(site.root)))
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
 
@@ -440,12 +489,13 @@ def _record(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _text(outcome: Outcome, site: Site) -> str:
+def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
     at = at_root(site.root)
     name, update = outcome.experiment, output.count(outcome.update)
     if outcome.already:
         word = "complete" if _is_whole(outcome) else "trained"
-        done = f"{name} is already {word}, at update {update}; nothing was written."
+        wrote = "nothing was written" if lifted is None else "its pause is over, and nothing else was written"
+        done = f"{name} is already {word}, at update {update}; {wrote}."
         return f"{done}{_qc(outcome, site)}\n  see      raykit show {name}{at}"
     pictures = "".join(f"\n  curves   {site.store.url}/{key}" for key in outcome.curves)
     match outcome.reason:

@@ -126,7 +126,11 @@ def known_scope(found: ReadRoot, text: str) -> str:
 
 def _contract(found: ReadRoot, text: str) -> str:
     """The one contract whose digest begins like this."""
-    known = {view.lock.contract: view.experiment for view in found.runs() if view.lock is not None}
+    known: dict[str, str] = {}
+    for view in found.runs():
+        if view.lock is not None:
+            known[view.lock.contract] = view.experiment
+        known |= {read.made.digest: read.id for read in view.sets if read.made is not None}
     fits = [digest for digest in known if digest.startswith(text)]
     if len(fits) == 1 and len(text) >= SHORTEST_DIGEST:
         return fits[0]
@@ -167,6 +171,8 @@ class _Following:
     """The experiments that are concerned, at work or not."""
     open: list[_Stopping] = field(default_factory=list)
     done: list[_Stopping] = field(default_factory=list)
+    workers: list[str] = field(default_factory=list)
+    """Who else is concerned and at work: on synthetic sets, and on QC. They are not waited for."""
     ledgers: Ledgers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -182,7 +188,9 @@ class _Following:
         """Which runs are concerned, and which of them are at work."""
         from raykit.store.log import RunLog
 
-        views = [view for view in self.found.runs() if _concerns(view, self.scope)]
+        runs = self.found.runs()
+        self.workers = [text for view in runs for text in _at_work(view, self.scope)]
+        views = [view for view in runs if _concerns(view, self.scope)]
         self.names = sorted({view.experiment for view in views})
         for view in views:
             if view.holder is not None:
@@ -201,6 +209,9 @@ class _Following:
             workers = f"{view.workers} of {view.workers} workers" if view.workers else "its launch"
             update = output.count(view.update)
             self.say(time.time(), run_name(view), f"{workers} at update {update}, to commit at the next")
+        for text in self.workers:
+            if not self.quiet:
+                output.print_lines([f"  {text}"])
 
     @property
     def asked_at(self) -> float:
@@ -284,6 +295,27 @@ def _concerns(view: RunView, scope: str) -> bool:
     return scope in scopes_of(view.experiment, "train", view.lock.contract if view.lock else None)
 
 
+def _at_work(view: RunView, scope: str) -> Iterator[str]:
+    """Workers beside the training of a run that the pause concerns, and how they come to their end."""
+    from raykit.pauses import scopes_of
+
+    for read in view.sets:
+        digest = None if read.made is None else read.made.digest
+        if scope not in scopes_of(read.experiment, "generate", digest):
+            continue
+        in_hand = 0 if read.made is None else read.made.units["claimed"]
+        if in_hand:
+            units = f"{output.count(in_hand)} unit{'' if in_hand == 1 else 's'}"
+            yield f"{read.id}: {units} in hand; workers finish what they have, publish it, and take no more"
+        elif read.state in ("running", "canary"):
+            yield f"{read.id}: {read.words}; it takes no more"
+    if view.qc is not None and scope in scopes_of(view.experiment, "qc", view.qc.suite.digest):
+        claimed = view.qc.counts()["claimed"]
+        if claimed:
+            checks = f"{output.count(claimed)} check{'' if claimed == 1 else 's'}"
+            yield f"{run_name(view)}: {checks} of QC in hand; workers finish what they have, and take no more"
+
+
 def _boundary(event: object) -> str | None:
     """What an event of a run that was asked to pause means to whoever waits for it."""
     from raykit.records import Commit, StopRequested
@@ -342,6 +374,8 @@ def _pause_end(
     if follow.open:
         word = "asked" if not waited else "still waiting"
         yield f"  {word}: {', '.join(run_name(run.view) for run in follow.open)}.  See: raykit status{at}"
+    elif follow.workers:
+        yield f"  nothing more of it starts; what is in hand is finished.  See: raykit status{at}"
     elif not follow.done:
         yield "  nothing of it is running; nothing of it starts."
     on = f"raykit resume {target}" if follow.holds is None else way_on(follow.holds)
@@ -354,6 +388,7 @@ def _pause_record(follow: _Following, new: bool, held: Sequence[tuple[str, HeldM
         **follow.holds.pause.plain(),
         "at": follow.asked_at,
         "new": new,
+        "at_work": follow.workers,
         "paused": not follow.open,
         "runs": [
             {"id": run.view.id, "paused": done, "lost_updates": run.lost, "overdue": run.overdue}

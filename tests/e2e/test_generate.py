@@ -28,6 +28,7 @@ from makegen import start
 from nursery import Nursery
 from raylaunch import Launching, kill, raykit
 
+from raykit.cli.main import main
 from raykit.errors import ApprovalError, BudgetError, FleetPaused, GateError, PlanError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.generate import SetOutcome, generate
@@ -228,6 +229,21 @@ def test_nothing_is_made_with_a_checkpoint_that_nobody_has_approved(root: Path) 
     assert not root.exists()
 
 
+def test_a_resume_of_a_trained_experiment_ends_its_pause_and_says_which_sets_are_open(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(str(root))
+    pause(store, "experiment:tiny", reason="promised to inference", person="mira", at=time.time())
+    assert main(["resume", "tiny", "--root", str(root)]) == 0
+    said = capsys.readouterr()
+    assert "the pause is over (paused by mira: promised to inference)" in said.err
+    assert "its pause is over, and nothing else was written." in said.out
+    assert f"-> raykit generate PLAN --root {root}" in said.out
+    assert read_acts(store, "tiny").pauses == {}
+    assert main(["resume", "tiny", "--root", str(root)]) == 0
+    assert "; nothing was written." in capsys.readouterr().out
+
+
 def test_a_pause_keeps_a_launch_from_starting(root: Path) -> None:
     """Whichever scope it is of."""
     store = open_store(str(root))
@@ -288,12 +304,14 @@ def test_a_unit_that_hangs_is_killed_at_its_deadline_and_parked(local: LocalRay,
     work = toys(tmp_path)
     behave(work.root, hang_at=5)
     began = time.monotonic()
-    end = work.work(work.pool(slots=1, tries=2, deadline_s=1.5))
+    end = work.work(work.pool(slots=2, tries=2, deadline_s=1.5))
     assert time.monotonic() - began < 40
     assert [(each.kind, each.n) for each in work.shards.listing().failures[5]] == [
         ("deadline", 1),
         ("deadline", 2),
     ]
+    told = [line for line in work.lines if "unit 5, attempt" in line]
+    assert [line.partition("attempt ")[2][0] for line in told] == ["1", "2"], work.lines
     assert work.published == [unit for unit in range(10) if unit != 5]
     assert end.desk is not None and end.desk.board is not None
     assert end.desk.board.parked == (5,)
@@ -324,7 +342,11 @@ def test_a_canary_then_others_and_a_pause_loses_nothing(local: LocalRay, tmp_pat
     assert any("canary passed: 2 units, 8 of 8 rows produced" in line for line in work.lines)
     resume(store, "experiment:digits", cleared="done", person="mira", at=time.time())
     behave(work.root)
+    told, kept = len(work.made), len(work.published)
     assert work.work(work.pool("beef", slots=1)).waits is None
+    # nothing is told before the first look, and all that is published counts from then on
+    first = work.made[told]
+    assert (first.canary, first.published >= kept, first.rows >= 4 * kept) == (False, True, True)
     assert work.closed() == undisturbed(work)
     assert all(len(claims) == 1 for claims in genray.claims_of(work).values())
     assert all(each.published <= len(work.published) for each in work.made)
@@ -361,6 +383,71 @@ def test_money_that_ends_in_the_middle_stops_at_unit_boundaries_and_is_exact(
     assert not ledger.book.open_leases()
     del served
     check_invariants(work.shards.store)
+
+
+# --- a Ray that dies, and nobody who answers for the money -----------------------------------------------------------
+
+
+def begun(root: Path) -> Launching:
+    """A launch that has published some of its units, and whose two workers each have one in hand."""
+    behave(root, sleep_s=0.5)
+    running = genray.launch(root, "--workers", "2")
+    until("units", lambda: len(genray.published(root)) >= 3, running)
+    until("two at work", lambda: len(workers_of(root)) == 2, running)
+    return running
+
+
+def workers_of(root: Path) -> set[str]:
+    """Every worker that ever had a unit in hand."""
+    return {claim.worker for claim in genray.shards_of(root).claims()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+def test_a_launch_whose_ray_has_died_says_so_and_leaves(root: Path, victim: str) -> None:
+    """F20: at once, whatever it waits for; nothing published is lost, and the same command goes on."""
+    running = begun(root)
+    kill(running.descendant(f"/{victim}"))
+    killed = time.monotonic()
+    code, _, err = running.end(timeout_s=90)
+    took_s = time.monotonic() - killed
+    print(f"{victim}: exit code {code} after {took_s:.1f} s")
+    assert code == 6, err
+    assert f"the local Ray has died: {victim} of it is gone" in err
+    assert "Nothing that is published is lost" in err
+    assert "the same command goes on" in err
+    assert took_s < 15
+    assert living(genray.in_hand(root)) == []
+    kept = genray.published(root)
+    behave(root)
+    code, _, err = genray.launch(root, "--workers", "2").end()
+    assert code == 0, err
+    assert set(kept) <= set(genray.published(root))
+    assert genray.manifest_bytes(root) == genray.alone(root)
+    reserved, settled = genray.leases(root)
+    assert reserved == set(settled)
+    check_invariants(open_store(str(root)))
+
+
+@pytest.mark.long
+def test_a_signal_is_heeded_though_nobody_answers_for_the_money(root: Path) -> None:
+    """The units in hand are finished; what they have cost is settled by the next launch."""
+    running = begun(root)
+    actor = running.descendant("BudgetActor")
+    os.kill(actor, signal.SIGSTOP)
+    running.signal(signal.SIGTERM)
+    sent = time.monotonic()
+    code, _, err = running.end(timeout_s=90)
+    took_s = time.monotonic() - sent
+    print(f"exit code {code} after {took_s:.1f} s")
+    assert code == 4, err
+    assert took_s < 20
+    assert living(genray.in_hand(root)) == []
+    behave(root)
+    code, _, err = genray.launch(root, "--workers", "2").end()
+    assert code == 0, err
+    reserved, settled = genray.leases(root)
+    assert reserved == set(settled)
 
 
 # --- many kills, and calls that get lost ------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ covers GEN-11 GEN-13 GEN-16 GEN-17, FLEET-06, I3 I11
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from raykit.fleet import generate as fleet
 from raykit.fleet.generate import Making, Outcome, SetOutcome
 from raykit.store.local import LocalStore
 from raykit.store.people import pause, read_acts
+from raykit.store.place import this_place
 
 BY = ("--by", "mira")
 WHY = ("--reason", "more memory", *BY)
@@ -212,6 +214,59 @@ def test_a_set_without_a_contract_has_no_units(raykit: Raykit, store: LocalStore
     make_set(store, contract=False)
     found = raykit("generate", command, NAME, "--unit", "1", *WHY)
     assert found.code == 3 and "waits for an approved checkpoint" in found.err
+
+
+# --- pauses ---------------------------------------------------------------------------------------------------
+
+
+def at_work(store: LocalStore) -> SetMaker:
+    """Two workers have a unit in hand; so has one that examines a checkpoint."""
+    maker = make_set(store)
+    maker.publish(0, 1)
+    maker.canary()
+    for unit in (2, 3):
+        claim = maker.shards.claim(
+            unit, 1, worker="gen-1", place=this_place(), at=time.time(), deadline_s=600
+        )
+        assert claim is not None
+    return maker
+
+
+@pytest.mark.parametrize("scope", ["all", "digits", "role:generate", "contract"])
+def test_a_pause_says_who_is_at_the_sets_and_how_they_end(
+    raykit: Raykit, store: LocalStore, scope: str
+) -> None:
+    """covers FLEET-06: training is over, and still somebody is at work."""
+    maker = at_work(store)
+    if scope == "contract":
+        scope = f"contract:{maker.shards.digest[:12]}"
+    found = raykit("pause", scope, *WHY)
+    assert found.code == 0 and "nothing of it is running" not in found.out
+    assert "digits/digits: 2 units in hand; workers finish what they have, publish it" in found.out
+    assert "nothing more of it starts; what is in hand is finished.  See: raykit status" in found.out
+    again = raykit("pause", scope, *WHY, "--json").json
+    assert len(again["at_work"]) == 1 and again["new"] is False, "the pause holds, and they are still at it"
+
+
+def test_a_pause_of_other_work_does_not_speak_of_the_sets(raykit: Raykit, store: LocalStore) -> None:
+    maker = at_work(store)
+    found = raykit("pause", "role:search", *WHY)
+    assert "in hand" not in found.out and "nothing of it is running; nothing of it starts." in found.out
+    assert "1 check of QC in hand" not in raykit("pause", "role:qc", *WHY).out
+    maker.take(20)
+    assert "digits: 1 check of QC in hand" in raykit("pause", "role:qc", *WHY).out
+
+
+def test_a_resume_of_a_scope_says_which_sets_go_on(raykit: Raykit, store: LocalStore) -> None:
+    maker = make_set(store)
+    maker.publish(0, 1)
+    maker.canary()
+    raykit("pause", "role:generate", *WHY)
+    found = raykit("resume", "role:generate")
+    assert found.code == 0 and "role:generate goes on" in found.out
+    assert '-> raykit generate PLAN\n     PLAN is the plan file with name = "digits"' in found.out
+    maker.finish()
+    assert raykit("resume", "role:generate", "--json").json["sets"] == []
 
 
 # --- taking it out ------------------------------------------------------------------------------------------
