@@ -12,7 +12,7 @@ from typing import Final
 import ray
 from ray._private import worker as ray_worker
 
-from raykit.errors import RaykitError, Refused, Stopped
+from raykit.errors import RaykitError, Refused, Stopped, Unknown
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.generate_close import close_set
 from raykit.fleet.generate_desk import Means
@@ -116,6 +116,11 @@ class Launch:
             served = open_seat(self._seat)  # it lives as long as this handle
             yield local
             del served
+        except Unknown as error:
+            lost = local.lost()
+            if lost is None:
+                raise
+            raise lost from error  # whoever did not answer could not
         finally:
             local.close()
 

@@ -16,7 +16,7 @@ from raykit.errors import GateError, RaykitError
 from raykit.fleet.budget_actor import Seat, Teller
 from raykit.fleet.pool.lease import Price
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.pool.settings import PoolSettings
+from raykit.fleet.pool.settings import PoolSettings, RayLost, not_watched
 from raykit.fleet.qc_pictures import draw_qc
 from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.site import RUN, Site
@@ -173,6 +173,7 @@ class QcBeside:
         folder: Path,
         gpus: float,
         say: Callable[[str], None],
+        ray_lost: RayLost = not_watched,
     ) -> None:
         self._site = site
         self._qc = qc
@@ -190,6 +191,7 @@ class QcBeside:
             door=Teller(seat, hold_s=ANSWER_S),
             folder=folder,
             say=say,
+            ray_lost=ray_lost,
         )
         self._told: set[int] = set()
         self._done = 0

@@ -222,6 +222,7 @@ class _Launch:
                 folder=self._ray.folder,
                 gpus=1.0 if free >= slots else 0.0,
                 say=self._say,
+                ray_lost=self._ray.lost,
             )
 
     def _wait(self) -> None:

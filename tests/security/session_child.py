@@ -49,10 +49,33 @@ def main(folder: Path) -> None:
                 changed=sorted(changed),
                 token_asked=bool(get_authentication_mode()),
                 tmp=tempfile.gettempdir(),
+                unasked=unasked(),
             )
         if line == "start again\n":
             local = start_local(cpus=1, resources={}, folder=folder)
             say(**described(local))
+
+
+def unasked() -> list[str]:
+    """What becomes of calls to Ray where there is none."""
+    import ray
+
+    @ray.remote
+    def nothing() -> None:
+        """Runs nowhere."""
+
+    said = []
+    for call in (nothing.remote, ray.remote(Nobody).remote, lambda: ray.put(1), ray.cluster_resources):
+        try:
+            call()
+            said.append("answered")
+        except Exception as error:  # whatever it is, the test is told
+            said.append(type(error).__name__)
+    return [*said, str(ray.is_initialized())]
+
+
+class Nobody:
+    """An actor that is never made."""
 
 
 def described(local: LocalRay) -> dict[str, Any]:

@@ -440,6 +440,11 @@ def test_close_leaves_nothing(one: Launch, launches: Launches) -> None:
     assert set(answer["changed"]) <= {"PYTHONBREAKPOINT", "RAY_CLIENT_MODE"}
     assert not answer["token_asked"]
     assert answer["tmp"] == tempfile.gettempdir()
+    # A call that comes after it finds no Ray, and makes none: a bare one would ask nobody for a token.
+    *unasked, connected = answer["unasked"]
+    assert connected == "False"
+    assert "answered" not in unasked
+    assert len(unasked) == 4
     assert time.monotonic() - begun < 30
     assert [process for process in started if alive(process)] == []
     assert one.processes() == set()

@@ -49,9 +49,9 @@ GAP_S: Final = 10.0
 POLL_S: Final = 0.1
 END_S: Final = 10.0
 """What the last words of a pool may take beyond the units in hand."""
-SETTLE_S: Final = 8.0
+SETTLE_S: Final = 5.0
 """What it may take to write what they have cost, once nobody is there; the next start settles what is left."""
-JOIN_S: Final = 5.0
+JOIN_S: Final = 3.0
 """What a round that waits for an answer may take to end."""
 
 

@@ -43,7 +43,7 @@ TESTED_RAY: Final = "2.60"
 _OBJECT_STORE_BYTES: Final = 150 * 2**20
 _LISTEN_TIMEOUT_S: Final = 30.0
 _METRICS_TIMEOUT_S: Final = 5.0
-_SHUTDOWN_TIMEOUT_S: Final = 12.0
+_SHUTDOWN_TIMEOUT_S: Final = 6.0
 _DEAD_TIMEOUT_S: Final = 1.0
 """What a Ray may take to shut down that has nobody to tell."""
 _GRACE_S: Final = 3.0
