@@ -110,3 +110,38 @@ def test_commands_in_a_refusal_name_the_file(raykit: Run) -> None:
     edit("[budget]", '[base]\ncandidate = "x"\nstart = "use"\n\n[budget]')
     code, said = raykit("plan", "check", "plan.toml")
     assert code == 2 and "(line " in said and "there is no candidate or experiment 'x'" in said
+
+
+SET = """
+[generate.answers]
+inputs    = "questions.csv"
+samples   = 4
+rows      = 1000
+unit_rows = 200
+decode    = { temperature = 0.8 }
+options   = { cool = { temperature = 0.4 } }
+quality   = "min development.distance"
+bounds    = { truncated = 0.05, nonfinite = 0.0 }
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_each_synthetic_set_of_a_plan_is_a_block(command: str, raykit: Run) -> None:
+    """covers GEN-01: what is asked for is seen before anything is made."""
+    Path("plan.toml").write_text(Path("plan.toml").read_text() + SET)
+    said = " ".join(raykit("plan", command, "plan.toml")[1].split())
+    for text in (
+        "SET answers rows questions.csv, 4 rows for each input, the first 1,000 at most",
+        "units 5 of 200 rows at most; loss window: the one unit that each worker has in hand",
+        "teacher whichever checkpoint of this experiment is approved for generation",
+        "decode temperature = 0.8; seed 0",
+        "options cool: temperature = 0.4; compared on min development.distance, before anything is made",
+        "bounds truncated at most 5 %, nonfinite none",
+        "exact yes: two attempts at a unit come to the same bytes",
+        "canary 2 units by one worker, judged before others join",
+    ):
+        assert text in said, said
+
+
+def test_a_plan_without_sets_has_no_block(raykit: Run) -> None:
+    assert "  SET " not in raykit("plan", "check", "plan.toml")[1]
