@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 from ray.exceptions import RayError
 
-from raykit.errors import BudgetError, DeadlineError, GateError, RaykitError
+from raykit.errors import BudgetError, DeadlineError, GateError, RaykitError, Unknown
 from raykit.fleet.generate_task import GENERATE
 from raykit.fleet.pool import process
 from raykit.fleet.pool.actor import PLACE, clear, place_in
@@ -34,6 +34,8 @@ GONE_S: Final = 5.0
 """What a killed process may take to be gone."""
 TRIES: Final = 2
 """A process that is lost says nothing of the producer: another one is asked."""
+WAITS_S: Final = (2.0, 10.0, None)
+"""What does not answer for a while is no fault of the recipe's: so long until it is asked again, three times in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +94,19 @@ class ProbeActor:
         except RaykitError as error:
             return error
         except Exception as error:  # noqa: BLE001 - a recipe may raise anything: it is what a person has to see
-            return GateError(
-                f"the recipe cannot make the first unit: {type(error).__name__}: {str(error)[:300]}",
-                field="recipe.generate",
-                rule="rows of the first unit, in every way of decoding",
-            )
+            return refusal_of(error)
+
+
+def refusal_of(error: Exception) -> RaykitError:
+    """What an exception of the recipe means for the set: `Unknown` if it is no fault of the recipe's."""
+    from raykit.work.failing import is_of_the_example, kind_of
+
+    said = f"the recipe cannot make the first unit: {type(error).__name__}: {str(error)[:300]}"
+    if kind_of(error) not in ("memory", "corrupt") and not is_of_the_example(error):
+        return Unknown(
+            said, field="recipe.generate", remedy="the same command, once what it needs answers again"
+        )
+    return GateError(said, field="recipe.generate", rule="rows of the first unit, in every way of decoding")
 
 
 class Prober:
@@ -131,21 +141,43 @@ class Prober:
             ApprovalError: a person has to approve the money first.
             BudgetError: the lease is not paid for, or not any longer.
             CorruptError: stored bytes do not match their digests.
-            StoreUnavailableError: the store did not answer.
+            Unknown: the store, or something that the recipe needs, did not answer, however often it was tried.
             DeadlineError: it did not come to an end in time.
             RaykitError: its process was lost, whenever it was tried.
         """
-        for n in range(TRIES):
+        lost = 0
+        for n, wait_s in enumerate(WAITS_S):
             try:
-                return self._ask(n, stop)
+                answer = self._ask(n, stop)
             except RayError as error:
-                lost = (
+                lost += 1
+                words = (
                     str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
                 )
-                self._say(f"the process that asks the producer was lost: {lost}")
-        raise RaykitError(f"the process that asks the producer was lost {TRIES} times", remedy="raykit logs")
+                self._say(f"the process that asks the producer was lost: {words}")
+                if lost == TRIES:
+                    break
+                continue
+            if not isinstance(answer, Unknown):
+                return answer
+            if wait_s is None:
+                raise answer
+            self._say(f"{answer}; asking again in {wait_s:g} s")
+            if self._rest(wait_s, stop):
+                return None
+        raise RaykitError(f"the process that asks the producer was lost {lost} times", remedy="raykit logs")
 
-    def _ask(self, n: int, stop: Callable[[], str | None]) -> Asked | None:
+    @staticmethod
+    def _rest(wait_s: float, stop: Callable[[], str | None]) -> bool:
+        """Wait; whether `stop` gave a reason to leave it meanwhile."""
+        until_s = time.monotonic() + wait_s
+        while time.monotonic() < until_s:
+            if stop() is not None:
+                return True
+            time.sleep(POLL_S)
+        return False
+
+    def _ask(self, n: int, stop: Callable[[], str | None]) -> Asked | Unknown | None:
         draft = self._asking.draft
         lease = WorkerLease(
             self._door,
@@ -168,7 +200,7 @@ class Prober:
             self._end(actor)
             lease.settle(time.monotonic(), reason=_reason(reason))
 
-    def _wait(self, actor: Any, lease: WorkerLease, stop: Callable[[], str | None]) -> Asked | None:
+    def _wait(self, actor: Any, lease: WorkerLease, stop: Callable[[], str | None]) -> Asked | Unknown | None:
         began, call = time.monotonic(), actor.ask.remote()
         while not ray.wait([call], timeout=POLL_S)[0]:
             now = time.monotonic()
@@ -183,6 +215,8 @@ class Prober:
             if stop() is not None:
                 return None
         answer = ray.get(call)
+        if isinstance(answer, Unknown):
+            return answer
         if isinstance(answer, RaykitError):
             raise answer
         made_ms = sum(each.took_ms for each in answer.measured)
