@@ -367,6 +367,30 @@ def test_a_launch_says_how_far_it_is_and_what_came_of_it(
     assert (asked["only"], asked["workers"], asked["changed"]) == (None, None, None)
 
 
+def test_a_launch_that_meets_a_pause_says_so_once_and_what_goes_on(
+    raykit: Raykit, store: LocalStore, asked: dict[str, Any]
+) -> None:
+    make_set(store)
+    pause(store, "experiment:digits", reason="promised to inference", person="mira", at=1.0)
+    why = "digits is paused by mira: promised to inference"
+    asked["outcome"] = Outcome(experiment="digits", sets={"digits": SetOutcome(why=why, exit_code=4)})
+    found = raykit("generate", "plan.toml")
+    assert found.code == 4 and found.out.count("promised to inference") == 1
+    assert found.out.count("-> raykit resume digits") == 1
+
+
+def test_a_launch_that_ends_early_names_its_own_plan(
+    raykit: Raykit, store: LocalStore, asked: dict[str, Any]
+) -> None:
+    make_set(store)
+    asked["outcome"] = Outcome(
+        experiment="digits", sets={"digits": SetOutcome(why="ended by SIGTERM", exit_code=4)}
+    )
+    found = raykit("generate", "my plan.toml")
+    assert "stopped   ended by SIGTERM" in found.out and "-> raykit generate 'my plan.toml'" in found.out
+    assert "PLAN is" not in found.out
+
+
 def test_a_finished_plan_again_writes_nothing(
     raykit: Raykit, store: LocalStore, asked: dict[str, Any]
 ) -> None:

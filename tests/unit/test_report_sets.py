@@ -21,6 +21,7 @@ from raykit.report.sets import COLUMNS, ROWS, Pictured, draw_samples, pictured, 
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.local import LocalStore
+from raykit.store.people import read_acts
 from raykit.testing.memory import MemoryStore
 
 NOW = 1_800_009_999.0
@@ -73,6 +74,19 @@ def test_the_ways_of_decoding_are_compared_on_quality_and_cost() -> None:
     assert "\u25b6 decode" in text and "cool" in text
     for each in (own, cool):
         assert f"{each.quality['distance']:.4g}" in text
+
+
+def test_where_nothing_was_compared_there_is_no_table_of_options() -> None:
+    maker = complete()
+    said = read_acts(maker.store, "digits").contracted["digits"][-1]
+    maker.tell(said.model_copy(update={"options": (option(),), "surface": None}))
+    text = section(parsed(maker.store), "sets")
+    assert "Ways of decoding" not in text and "surface" not in text
+
+
+def test_every_bound_has_its_count_on_the_page() -> None:
+    text = " ".join(section(parsed(complete(bounds={"failed": 0.1}).store), "sets").split())
+    assert "bad rows: failed 10 of 400 (2.5 %), at most 10 %" in text
 
 
 def test_every_digest_leads_to_its_object() -> None:
