@@ -206,6 +206,24 @@ def test_killed_outright_it_leaves_nothing_that_the_next_one_does_not_see_to(
     check_invariants(open_store(str(root)))
 
 
+@pytest.mark.long
+def test_it_leaves_once_its_ray_has_died_and_the_next_one_goes_on(root: Path, started: Start) -> None:
+    """F20: whoever asks a dead Ray waits for ever, so nobody does."""
+    running = started(qc="slow")
+    pid = wait_for_work(root, running)
+    kill(running.descendant("/raylet"))
+    killed = time.monotonic()
+    code, _, err = running.end(timeout_s=90)
+    assert code == 6, err
+    assert "the local Ray has died: raylet of it is gone" in err
+    assert time.monotonic() - killed < 15
+    assert not Path(f"/proc/{pid}").exists()
+    code, _, err = started().end()
+    assert code == 0, err
+    assert counts(root) == ALL
+    check_invariants(open_store(str(root)))
+
+
 @pytest.mark.slow
 def test_what_never_comes_to_an_end_is_parked_and_a_person_is_needed(root: Path, started: Start) -> None:
     running = started("--json", qc="loop")
