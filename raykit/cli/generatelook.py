@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raykit.cli import look, output, setlines
 from raykit.cli.setlines import accounts, line
 from raykit.pauses import way_on
+from raykit.shards.units import rate
 
 if TYPE_CHECKING:
     from raykit.data.exported import Exported
@@ -151,7 +152,7 @@ def _paced(canary: CanaryPassed) -> str:
     pace = 1000 * canary.rows.requested / canary.took_ms if canary.took_ms else 0.0
     peak = f", peak {output.size(canary.peak_bytes)}" if canary.peak_bytes else ""
     rows = f"{look.many(canary.units, 'unit')}, {output.count(canary.rows.requested)} rows"
-    return f"{rows}: {output.rate(pace)} rows/s{peak}"
+    return f"{rows}: {rate(pace)} rows/s{peak}"
 
 
 def _options(made: Made, unit: Unit) -> Iterator[str]:
@@ -164,7 +165,7 @@ def _options(made: Made, unit: Unit) -> Iterator[str]:
         (
             ("> " if n == 0 else "  ") + option.name,
             *(look.number(option.quality.get(name)) for name in metrics),
-            output.rate(1000 * option.rows / option.took_ms) if option.took_ms else look.NONE,
+            rate(1000 * option.rows / option.took_ms) if option.took_ms else look.NONE,
             output.duration(option.whole_ms / 1000),
             output.amount(option.whole_cost, unit),
         )

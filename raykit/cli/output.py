@@ -72,11 +72,6 @@ def pace(seconds: float) -> str:
     return f"{seconds:.3g} s/update" if seconds >= 0.1 else f"{seconds * 1000:.2g} ms/update"
 
 
-def rate(per_s: float) -> str:
-    """`793.7`, `25,000`: so many a second."""
-    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
-
-
 def usd(amount: float) -> str:
     """`1449` as `$1,449.00`."""
     return f"${amount:,.2f}"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from raykit.cli import output
+from raykit.shards.units import rate
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -137,7 +138,7 @@ def _detail(glimpse: Glimpse) -> str:
 def _pace(making: Making) -> str:
     parts = ["canary"] if making.canary else []
     if making.rows_per_s:
-        parts.append(f"{output.rate(making.rows_per_s)} rows/s")
+        parts.append(f"{rate(making.rows_per_s)} rows/s")
     parts.append(f"{making.workers} worker{'' if making.workers == 1 else 's'}")
     if making.eta_s:
         parts.append(f"{output.duration(making.eta_s)} left")

@@ -22,9 +22,10 @@ from raykit.pauses import Acts, InForce, pause_of
 from raykit.records import CanaryPassed, Claim, ExperimentEntry, Record
 from raykit.shards.bounds import WAY_ON
 from raykit.shards.fan import CanaryFailed, canary_of, most_workers
+from raykit.shards.spans import shown
 from raykit.shards.standing import Board
 from raykit.shards.units import canary_of as canary_units_of
-from raykit.shards.units import unit_id
+from raykit.shards.units import rate, unit_id
 from raykit.steer import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Listing, Shards
@@ -256,7 +257,7 @@ class GenerateDesk:
             units = [unit for unit in board.given_up if said[unit].reason == reason]
             count = self._shards.give_up(units, reason)
             if count:
-                yield f"{self._name}: {count:,} units given up: {reason}"
+                yield f"{self._name}: {shown(units)} given up: {reason}"
 
     def _pause(self, words: str) -> Iterator[str]:
         made = pause(
@@ -385,7 +386,7 @@ def canary_words(passed: CanaryPassed, slots: int, *, measured: bool = True) -> 
     rows = passed.rows
     if measured:
         pace = 1000 * rows.requested / passed.took_ms
-        said = f", {pace:,.4g} rows/s, {passed.peak_bytes / 1e6:,.0f} MB; "
+        said = f", {rate(pace)} rows/s, {passed.peak_bytes / 1e6:,.0f} MB; "
     else:
         said = "; not measured: no worker of this launch has told of them; as the producer was when it was asked, "
     whole = " to ".join(dict.fromkeys(shown_time(ms) for ms in (passed.low_ms, passed.high_ms)))

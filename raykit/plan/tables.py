@@ -284,7 +284,9 @@ class Generate(Table):
     """One synthetic set."""
 
     teacher: Text = Field("selected", description='"selected", or a registered candidate')
-    inputs: Text | None = Field(None, description="a Parquet or JSON Lines file of inputs, each with an id")
+    inputs: Text | None = Field(
+        None, description="a Parquet, JSON Lines or CSV file of inputs, each with an id"
+    )
     rows: Positive | None = Field(None, description="rows to produce, at least 1")
     samples: Positive = Field(1, description="rows per input, at least 1")
     unit_rows: Positive = Field(description="rows of one unit of work, at least 1")

@@ -15,6 +15,7 @@ from raykit.errors import GateError, PlanError
 from raykit.plan.tables import METRIC
 from raykit.records import Option
 from raykit.shards.closing import percent
+from raykit.shards.units import rate
 
 OWN = "decode"
 """The name of the plan's own way."""
@@ -115,7 +116,7 @@ def words(option: Option, rule: Rule) -> str:
     value = option.quality.get(rule.metric)
     pace = 1000 * option.rows / option.took_ms if option.took_ms else 0.0
     return (
-        f"{option.name}: {rule.metric} {'undefined' if value is None else f'{value:.4g}'}, {pace:.3g} rows/s, "
+        f"{option.name}: {rule.metric} {'undefined' if value is None else f'{value:.4g}'}, {rate(pace)} rows/s, "
         f"{option.whole_ms / 3_600_000:.3g} h for the whole set, {shown(option.whole_cost)}"
     )
 

@@ -58,3 +58,8 @@ def canary_of(contract: GenerationContract, canary_units: int) -> tuple[int, ...
 
 def _reused(contract: GenerationContract) -> tuple[tuple[int, int], ...]:
     return () if contract.reuses is None else contract.reuses.units
+
+
+def rate(per_s: float) -> str:
+    """`793.7`, `25,000`: so many rows in a second, as people read it."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"

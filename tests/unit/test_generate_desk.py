@@ -200,7 +200,7 @@ def test_what_a_person_gave_up_gets_its_receipt(tmp_path: Path) -> None:
     work.maker.tell(
         GivenUp(name="digits", contract=digest, units=(4, 7), reason="a broken scan", person="mira")
     )
-    assert work.round() == ["digits/digits: 2 units given up: a broken scan"]
+    assert work.round() == ["digits/digits: units 4, 7 given up: a broken scan"]
     work.desk.look()
     assert work.desk.board is not None
     assert work.desk.board.complete

@@ -11,11 +11,12 @@ from raykit.records import Unit
 from raykit.report.page.images import Picture, picture_of
 from raykit.report.page.summary import Part
 from raykit.report.page.tables import Cell, Links, Table, cell, right
-from raykit.report.page.words import NONE, amount, clean, duration, many, number, percent, rate, size
+from raykit.report.page.words import NONE, amount, clean, duration, many, number, percent, size
 from raykit.shards.bounded import against
 from raykit.shards.bounds import words
 from raykit.shards.closing import shortfall
 from raykit.shards.spans import shown
+from raykit.shards.units import rate
 from raykit.store import layout
 
 MAX_SAMPLES_BYTES = 1_500_000

@@ -50,11 +50,6 @@ def percent(part: float, whole: float) -> float:
     return round(100 * part / whole, 3) if whole else 0.0
 
 
-def rate(per_s: float) -> str:
-    """`793.7`, `25,000`: so many a second."""
-    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
-
-
 def moment(at: float) -> str:
     """A time, in UTC so that it is the same for whoever looks."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
