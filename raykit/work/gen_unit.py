@@ -9,6 +9,8 @@ The same unit under the same exact contract is the same bytes, whatever this pro
 from __future__ import annotations
 
 import base64
+import sys
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +39,11 @@ from raykit.work.subject import Blas, Room, Subject, enter, machine_facts, peak_
 
 MAX_FAILED = 100
 """How many numbers of failed rows a receipt has."""
+
+MAX_REASONS = 100
+"""How many reasons a receipt has by name, of those that rows were filtered for."""
+
+OTHERS = "other reasons"
 
 
 class Teacher:
@@ -138,6 +145,8 @@ class Producer:
         try:
             return picture_of(self._teacher.subject.recipe, answer.table)
         except Exception:  # noqa: BLE001  rows that were made are not lost for their picture
+            print("the picture of the first rows was not drawn:", file=sys.stderr)
+            traceback.print_exc()  # in the worker's log
             return None
 
     def _receipt(self, unit: Unit, answer: Answer) -> tuple[bytes, UnitReceipt]:
@@ -149,7 +158,7 @@ class Producer:
             contract=self._digest,
             unit=unit.number,
             rows=answer.rows,
-            filtered=dict(sorted(answer.filtered.items())),
+            filtered=few_reasons(answer.filtered),
             failed=dict(sorted(Counter(answer.failed.values()).items())),
             failed_rows=tuple(sorted(answer.failed))[:MAX_FAILED],
             counts=bad_rows(table, contents, self._contract.bounds),
@@ -158,6 +167,19 @@ class Producer:
             size_bytes=len(data),
         )
         return data, receipt
+
+
+def few_reasons(found: Counter[str]) -> dict[str, int]:
+    """By reason, how many rows there are; the rarest of many reasons are counted together.
+
+    A recipe that writes a number into each reason has as many of them as rows.
+    """
+    often = sorted(found.items(), key=lambda each: (-each[1], each[0]))[:MAX_REASONS]
+    named = Counter(dict(often))
+    rest = found.total() - named.total()
+    if rest:
+        named[OTHERS] += rest
+    return dict(sorted(named.items()))
 
 
 def bad_rows(table: pa.Table, contents: bytes, bounds: Mapping[str, float]) -> dict[str, int]:

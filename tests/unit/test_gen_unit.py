@@ -24,6 +24,7 @@ from raykit.store.parquet import read_parquet
 from raykit.work.draws import Draws
 from raykit.work.failing import cause_of, kind_of
 from raykit.work.gen_rows import TRIES_ALONE
+from raykit.work.gen_unit import MAX_REASONS, OTHERS
 from raykit.work.generated import Made
 
 DIGITS = Path(__file__).parents[2] / "jobs" / "digits"
@@ -292,6 +293,35 @@ def test_filtered_rows_are_counted_with_their_reasons(tmp_path: Path) -> None:
     receipt = job.make(0).receipt
     assert receipt.rows.plain() == {"requested": 8, "produced": 5, "filtered": 3, "failed": 0}
     assert receipt.filtered == {"blank": 2, "too dark": 1}
+
+
+def test_a_receipt_names_so_many_reasons_and_counts_the_others_together(tmp_path: Path) -> None:
+    keeps = """
+    def keep(self, table):
+        return [("dull" if row < 3 else f"row {row:03} is dull") for row in table["row"].to_pylist()]
+"""
+    job = GenJob(tmp_path, ROWS + keeps, rows=300, unit_rows=300, batch_rows=100)
+    found = job.make(0).receipt.filtered
+    assert len(found) == MAX_REASONS + 1
+    assert found["dull"] == 3
+    assert found["row 003 is dull"] == 1
+    assert found[OTHERS] == 300 - 3 - (MAX_REASONS - 1)
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_row_and_is_in_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    draws = """
+    def generate(self, model, inputs, rng):
+        return pa.table({"x": rng.normal()})
+
+    def picture(self, table):
+        raise RuntimeError("no font")
+"""
+    job = GenJob(tmp_path, draws, rows=8, unit_rows=8, probe_first=False)
+    made = job.make(0)
+    assert (made.receipt.rows.produced, made.picture) == (8, None)
+    assert "RuntimeError: no font" in capfd.readouterr().err
 
 
 def test_a_unit_may_be_filtered_as_a_whole(tmp_path: Path) -> None:
