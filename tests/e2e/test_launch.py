@@ -55,6 +55,7 @@ def test_a_killed_worker_and_a_killed_controller_of_two_ranks(tmp_path: Path, tw
     same_run(store, two_ranks_undisturbed)
 
 
+@pytest.mark.long  # its parts are in tests/crash, without Ray
 def test_a_day_in_the_life_of_a_run(tmp_path: Path, undisturbed) -> None:
     """Held while it runs, killed, gone on with, told to stop, gone on with by name, and then left alone."""
     store = Store(tmp_path / "store")
