@@ -42,6 +42,8 @@ from raykit.testing import MemoryStore
 from raykit.work.gen_worker import Rules, UnitWorker
 from raykit.work.puller import ENDS
 
+pytestmark = pytest.mark.long
+
 TESTS = Path(__file__).parents[1]
 SAMPLES = 3
 """Rows of each input."""

@@ -28,6 +28,8 @@ from raykit.store.qc import Examinations
 from raykit.testing import MemoryStore
 from raykit.testing.invariants import check_invariants
 
+pytestmark = pytest.mark.long
+
 TESTS = Path(__file__).parents[1]
 
 

@@ -17,6 +17,8 @@ from raykit.errors import GateError
 from raykit.store.local import LocalStore
 from raykit.testing.invariants import check_invariants
 
+pytestmark = pytest.mark.long
+
 STUDENT = """
 import raykit
 
