@@ -301,7 +301,7 @@ def _planning() -> list[Figure]:
 
 def planned() -> None:
     """What a worker does before its first unit of a million; prints seconds and megabytes."""
-    from raykit.shards.standing import Board, start_of
+    from raykit.shards.standing import Board, Heard, start_of
 
     with tempfile.TemporaryDirectory(prefix="raykit-bench-") as folder:
         began = time.perf_counter()
@@ -316,7 +316,7 @@ def planned() -> None:
                 {},
                 tries=3,
                 canary_units=2,
-                canary_passed=True,
+                heard=Heard(canary_passed=True),
                 now=time.time(),
             )
             next(board.takable(start_of(worker, 1, MILLION), name=worker))

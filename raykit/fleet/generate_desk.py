@@ -23,14 +23,13 @@ from raykit.records import CanaryPassed, Claim, ExperimentEntry, Record
 from raykit.shards.bounds import WAY_ON
 from raykit.shards.fan import CanaryFailed, canary_of, most_workers
 from raykit.shards.spans import shown
-from raykit.shards.standing import Board
+from raykit.shards.standing import Board, heard_of
 from raykit.shards.units import canary_of as canary_units_of
 from raykit.shards.units import rate, unit_id
 from raykit.steer import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Listing, Shards
 from raykit.store.people import People, pause
-from raykit.store.place import gone
 from raykit.store.progress import Progress, extended, read_progress, write_snapshot
 from raykit.work.ending import failure_of
 from raykit.work.failing import Cause
@@ -137,25 +136,16 @@ class GenerateDesk:
         self.found = self._found(self.board)
 
     def _board_of(self, listing: Listing) -> Board:
-        acts, now = self._acts, time.time()
-        over = [
-            (unit, claims[-1].n)
-            for unit, claims in listing.claims.items()
-            if claims and gone(claims[-1].place)
-        ]
         return Board(
             self._contract,
             listing.published,
             listing.said(),
             tries=self._terms.tries,
             canary_units=self._terms.canary_units,
-            canary_passed=self.passed,
-            retried=acts.retried,
-            given_up=acts.given_up.get(self._digest, {}),
-            cleared_at=acts.cleared_at.get(self._scope, 0.0),
-            over=over,
+            heard=heard_of(self._acts, self._digest),
+            over=listing.over(),
             before=self.board,
-            now=now,
+            now=time.time(),
         )
 
     def _found(self, board: Board) -> Found:

@@ -28,13 +28,13 @@ from raykit.records import (
 from raykit.shards.bounded import bounded
 from raykit.shards.closing import Account
 from raykit.shards.population import Facts, population
-from raykit.shards.standing import STATUSES, Board, Defect, Status
+from raykit.shards.standing import STATUSES, Board, Defect, Status, heard_of
 from raykit.shards.units import units_of
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_candidate_registry
 from raykit.store.generation import Listing, Shards, read_contract
 from raykit.store.people import read_acts
-from raykit.store.place import alive, gone
+from raykit.store.place import alive
 from raykit.store.plans import read_lock
 from raykit.store.progress import Progress, extended, read_progress
 
@@ -490,23 +490,14 @@ class _Contract:
             else extended(self._shards, self._progress, published)
         )
         self._progress = progress
-        digest = self._shards.digest
-        over = [
-            (unit, claims[-1].n)
-            for unit, claims in listing.claims.items()
-            if claims and gone(claims[-1].place)
-        ]
         board = Board(
             self._shards.contract,
             progress.units,
             listing.said(),
             tries=int(settings.get("tries", DEFAULT_TRIES)),
             canary_units=int(settings.get("canary_units", DEFAULT_CANARY_UNITS)),
-            canary_passed=digest in acts.canaries,
-            retried=acts.retried,
-            given_up=acts.given_up.get(digest, {}),
-            cleared_at=acts.cleared_at.get(f"contract:{digest}", 0.0),
-            over=over,
+            heard=heard_of(acts, self._shards.digest),
+            over=listing.over(),
             now=now,
         )
         made = self._made(

@@ -15,7 +15,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from raykit import defects
 from raykit.defects import CERTAIN, Attempted, Failed, Judged, Shared
+from raykit.ids import Digest
+from raykit.pauses import Acts
 from raykit.records import Claim, Conflict, Failure, GenerationContract
 from raykit.shards.bounds import WAY_ON
 from raykit.shards.spans import shown
@@ -53,6 +55,30 @@ class Said:
 
 
 NOTHING_SAID = Said()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What is said of a contract in the log of its experiment, as far as it matters for its units."""
+
+    canary_passed: bool = False
+    """The first units have been judged."""
+    retried: Mapping[str, int] = field(default_factory=dict)
+    """By identity of a unit: failures through this attempt no longer count."""
+    given_up: Collection[int] = ()
+    """Units that a person has given up."""
+    cleared_at: float = 0.0
+    """When the contract was last let go on: failures from before no longer count."""
+
+
+def heard_of(acts: Acts, contract: Digest) -> Heard:
+    """What people have said of one contract."""
+    return Heard(
+        canary_passed=contract in acts.canaries,
+        retried=acts.retried,
+        given_up=frozenset(acts.given_up.get(contract, ())),
+        cleared_at=acts.cleared_at.get(f"contract:{contract}", 0.0),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +141,7 @@ class Board:
         *,
         tries: int,
         canary_units: int,
-        canary_passed: bool,
-        retried: Mapping[str, int] | None = None,
-        given_up: Iterable[int] = (),
-        cleared_at: float = 0.0,
+        heard: Heard,
         over: Collection[Attempt] = (),
         before: Board | None = None,
         passed_at: float = 0.0,
@@ -126,21 +149,20 @@ class Board:
     ) -> None:
         """`published` are the numbers of the units that have a receipt; `said` is what is written of the others.
 
-        Of published units only failures and conflicts matter. Failures through the attempt that `retried` has for the
-        identity of a unit no longer count, nor do those from before `cleared_at`, when the contract was last let go on.
-        `over` are attempts whose process is known to be gone. `before` is the board that the caller had until now, and
+        Of published units only failures and conflicts matter. `heard` is what people have said of the contract. `over`
+        are attempts whose process is known to be gone. `before` is the board that the caller had until now, and
         `passed_at` when its own newest attempt began that came to a receipt.
         """
         self.contract = contract
         self.units = units_of(contract)
         self._said = said
         self._tries = tries
-        self._retried = retried or {}
-        self._cleared_at = cleared_at
-        self._canary = () if canary_passed else canary_of(contract, canary_units)
+        self._retried = heard.retried
+        self._cleared_at = heard.cleared_at
+        self._canary = () if heard.canary_passed else canary_of(contract, canary_units)
         self._published = _mask(published, self.units)
         self.published_count = int(np.count_nonzero(self._published))
-        ever_given_up = frozenset(given_up)
+        ever_given_up = frozenset(heard.given_up)
         self._given_up = frozenset(unit for unit in ever_given_up if not self._published[unit])
         self.made_count = self.published_count - len(ever_given_up - self._given_up) - self._reused_count()
         """Units that came to their receipt under this very contract."""

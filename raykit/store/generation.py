@@ -47,6 +47,7 @@ from raykit.store.attempts import (
     sealed,
 )
 from raykit.store.base import ObjectStore, Put
+from raykit.store.place import gone
 from raykit.store.side_by_side import side_by_side, threads_for
 
 Published = Literal["written", "already", "conflict", "late"]
@@ -91,6 +92,12 @@ class Listing:
             )
             for unit in {*self.claims, *self.failures, *self.conflicts}
         }
+
+    def over(self) -> list[tuple[int, int]]:
+        """Attempts that nobody will end any more: unit and number of those whose process is known to be gone."""
+        return [
+            (unit, claims[-1].n) for unit, claims in self.claims.items() if claims and gone(claims[-1].place)
+        ]
 
 
 def read_contract(store: ObjectStore, experiment: str, name: str, digest: Digest) -> GenerationContract:

@@ -26,7 +26,7 @@ from raykit.errors import GateError, Unknown
 from raykit.pauses import Acts, pause_of
 from raykit.records import Claim, Failure, GenerationContract, UnitReceipt
 from raykit.shards.spans import Numbers, numbers_of
-from raykit.shards.standing import NOTHING_SAID, Board, Said, Standing, start_of
+from raykit.shards.standing import NOTHING_SAID, Board, Said, Standing, heard_of, start_of
 from raykit.shards.units import canary_of, unit_of, units_of
 from raykit.store import layout
 from raykit.store.attempts import differing
@@ -165,9 +165,7 @@ class UnitWorker:
         if self._listen.due():
             with self._listen.seldom():
                 acts = self._refresh()
-            changed = _of_units(acts, self._digest, self._scope) != _of_units(
-                self._acts, self._digest, self._scope
-            )
+            changed = heard_of(acts, self._digest) != heard_of(self._acts, self._digest)
             self._acts = acts
             if changed and self.board is not None:
                 self._see()
@@ -211,10 +209,7 @@ class UnitWorker:
             self._known.said,
             tries=self._rules.tries,
             canary_units=self._rules.canary_units,
-            canary_passed=self._digest in self._acts.canaries,
-            retried=self._acts.retried,
-            given_up=self._acts.given_up.get(self._digest, {}),
-            cleared_at=self._acts.cleared_at.get(self._scope, 0.0),
+            heard=heard_of(self._acts, self._digest),
             over=self._over(),
             before=self.board,
             passed_at=self._passed_at,
@@ -476,16 +471,6 @@ class _Seldom:
         end_s = time.monotonic()
         self._affordable_s = end_s + (end_s - start_s) / SHARE
         self._due_s = max(end_s + self._every_s, self._affordable_s)
-
-
-def _of_units(acts: Acts, contract: str, scope: str) -> tuple[object, ...]:
-    """What people have said that a board depends on."""
-    return (
-        contract in acts.canaries,
-        acts.retried,
-        acts.given_up.get(contract),
-        acts.cleared_at.get(scope),
-    )
 
 
 def _since_ms(start_s: float) -> int:

@@ -17,7 +17,7 @@ import pytest
 from raykit.defects import CHANCE, by_chance, signature
 from raykit.records import Claim, Column, Failure, FailureKind, GenerationContract, Place
 from raykit.shards.fan import most_workers
-from raykit.shards.standing import Board, Defect, Said, start_of
+from raykit.shards.standing import Board, Defect, Heard, Said, start_of
 
 BROKEN = signature("recipe", "ValueError", ["recipe.py:generate: raise ValueError"])
 PLACE = Place(host="h", boot="b", pid=1, started=1)
@@ -110,7 +110,7 @@ class Fleet:
             said,
             tries=self.tries,
             canary_units=CANARY,
-            canary_passed=self.canary_passed,
+            heard=Heard(canary_passed=self.canary_passed),
             before=None if slot is None else slot.board,
             passed_at=0.0 if slot is None else slot.passed_at,
             now=now,

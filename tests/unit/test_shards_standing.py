@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from raykit.defects import signature
 from raykit.records import Claim, Column, Conflict, Failure, FailureKind, GenerationContract, Place, Reuse
-from raykit.shards.standing import STATUSES, Board, Said, start_of
+from raykit.shards.standing import STATUSES, Board, Heard, Said, start_of
 from raykit.shards.units import canary_of, unit_id
 
 BROKEN = signature("recipe", "ValueError")
@@ -83,12 +83,16 @@ def failed(*workers: str, **other: Any) -> Said:
     )
 
 
+HEARD = {"canary_passed", "retried", "given_up", "cleared_at"}
+
+
 def board(
     published: Any = (), said: Mapping[int, Said] | None = None, *, units: int = 10, **other: Any
 ) -> Board:
     found = other.pop("of", None) or contract(units)
-    rules = {"tries": 3, "canary_units": 2, "canary_passed": True, "now": NOW, **other}
-    return Board(found, published, said or {}, **rules)
+    heard = {"canary_passed": True, **{name: other.pop(name) for name in HEARD & other.keys()}}
+    rules = {"tries": 3, "canary_units": 2, "now": NOW, **other}
+    return Board(found, published, said or {}, heard=Heard(**heard), **rules)
 
 
 def lost(*workers: str) -> Said:
