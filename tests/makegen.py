@@ -16,19 +16,20 @@ import base64
 import contextlib
 import dataclasses
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import workerprocess
 from makeqc import QcMaker, make_examined
 from makeset import SetMaker, make_set
+from workerprocess import Started
 
 from raykit.data.inputs import cut_inputs
 from raykit.errors import GateError
@@ -297,53 +298,13 @@ def eventually(true: Callable[[], bool], what: str, limit_s: float = 30.0) -> No
 # --- a process of its own ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Started:
-    """A worker in a process of its own; it prints what came of each turn."""
-
-    process: subprocess.Popen[str]
-
-    def line(self) -> str:
-        """What it says next; empty once it has ended."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def rest(self) -> list[str]:
-        """What it still says until it ends by itself."""
-        assert self.process.stdout is not None
-        told = self.process.stdout.read().splitlines()  # a hung one is ended by the test's own time limit
-        assert self.process.wait(timeout=30) == 0, f"it ended with {self.process.returncode}"
-        return told
-
-    def kill(self) -> None:
-        """End it as `kill -9` does."""
-        self.process.kill()
-        self.process.wait(timeout=30)
-
-
-@contextlib.contextmanager
-def start(root: Path, name: str, **options: object) -> Iterator[Started]:
+def start(root: Path, name: str, **options: object) -> AbstractContextManager[Started]:
     """Start a worker on a store; it is ready once it has said so. Whatever becomes of it, it is gone at the end.
 
     It prints `published 7` and the like for every turn, and ends once the set is complete, once everyone has to stop,
     or, with `spends`, after a failure that another process has to confirm.
     """
-    words = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "makegen", str(root), name, *words],
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    started = Started(process)
-    try:
-        assert started.line() == "ready"
-        yield started
-    finally:
-        if process.poll() is None:
-            started.kill()
-        assert process.stdout is not None
-        process.stdout.close()
+    return workerprocess.start("makegen", root, name, **options)
 
 
 def run_processes(root: Path, workers: int, **options: object) -> list[list[str]]:

@@ -7,16 +7,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import workerprocess
 from makeqc import FACTS, STRATA, UNITS, QcMaker, make_trained
+from workerprocess import Started
 
 from raykit.ids import sha256
 from raykit.records import (
@@ -174,49 +174,9 @@ def update_of(turn: Turn) -> int | None:
 # --- a process of its own -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Started:
-    """A worker in a process of its own; it prints what came of each turn."""
-
-    process: subprocess.Popen[str]
-
-    def line(self) -> str:
-        """What it says next; empty once it has ended."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def rest(self) -> list[str]:
-        """What it still says until it ends by itself."""
-        assert self.process.stdout is not None
-        told = self.process.stdout.read().splitlines()  # a hung one is ended by the test's own time limit
-        assert self.process.wait(timeout=30) == 0, f"it ended with {self.process.returncode}"
-        return told
-
-    def kill(self) -> None:
-        """End it as `kill -9` does."""
-        self.process.kill()
-        self.process.wait(timeout=30)
-
-
-@contextlib.contextmanager
-def start(root: Path, name: str, **options: object) -> Iterator[Started]:
+def start(root: Path, name: str, **options: object) -> AbstractContextManager[Started]:
     """Start a worker on a store; it is ready once it has said so. Whatever becomes of it, it is gone at the end."""
-    words = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "qchooks", str(root), name, *words],
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    started = Started(process)
-    try:
-        assert started.line() == "ready"
-        yield started
-    finally:
-        if process.poll() is None:
-            started.kill()
-        assert process.stdout is not None
-        process.stdout.close()
+    return workerprocess.start("qchooks", root, name, **options)
 
 
 def eventually(true: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:

@@ -39,6 +39,7 @@ from raykit.store.local import LocalStore
 from raykit.store.parquet import read_parquet
 from raykit.store.people import read_acts
 from raykit.testing import MemoryStore
+from raykit.work import gen_worker
 from raykit.work.gen_worker import Rules, UnitWorker
 from raykit.work.puller import ENDS
 
@@ -182,7 +183,9 @@ def kill_at_all_k(root: Path, story: str) -> Iterator[Path]:
 
 
 def make_all(root: str, store: ObjectStore) -> None:
-    """Make every unit."""
+    """Make every unit. How often it listens and lists does not depend on the clock: each kill has the same operations
+    before it."""
+    gen_worker.LISTEN_S = gen_worker.HEED_S = gen_worker.LOOK_AGAIN_S = 1000.0
     work(a_worker(store, contract_at(Path(root)), "doomed"))
 
 
