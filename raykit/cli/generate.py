@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from raykit.fleet.generate import Outcome
     from raykit.fleet.generate_sets import Changed
     from raykit.read import Root as ReadRoot
-    from raykit.read.generation import Made, SetRead
     from raykit.read.money import LineMoney
+    from raykit.read.setview import Made, SetRead
     from raykit.records import Unit as MoneyUnit
 
 LINE = "generate"

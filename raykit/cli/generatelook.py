@@ -12,8 +12,8 @@ from raykit.shards.units import rate
 
 if TYPE_CHECKING:
     from raykit.data.exported import Exported
-    from raykit.read.generation import Made, SetRead
     from raykit.read.money import LineMoney
+    from raykit.read.setview import Made, SetRead
     from raykit.records import CanaryPassed, Unit
 
 MOST_LISTED = 8

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
     from raykit.pauses import Acts, InForce
-    from raykit.read.generation import SetRead
+    from raykit.read.setview import SetRead
     from raykit.store.base import ObjectStore
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]

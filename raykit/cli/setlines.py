@@ -9,7 +9,7 @@ from raykit.cli import output
 
 if TYPE_CHECKING:
     from raykit.read import RunView
-    from raykit.read.generation import Made, SetRead
+    from raykit.read.setview import Made, SetRead
     from raykit.records import Rows
 
 PERSON_ENDS = ("contract:", "experiment:")

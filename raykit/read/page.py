@@ -16,9 +16,10 @@ from raykit.errors import CorruptError, NotFoundError
 from raykit.plan import Lock
 from raykit.qc.backlog import Standing
 from raykit.read.dossier import Dossier, Said, dossier_of
-from raykit.read.generation import SetRead, read_sets
+from raykit.read.generation import read_sets
 from raykit.read.qc import QcRead
 from raykit.read.root import Root
+from raykit.read.setview import SetRead
 from raykit.read.view import RunView, selection
 from raykit.records import (
     AttemptEnded,

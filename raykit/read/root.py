@@ -34,7 +34,8 @@ from raykit.store.log import Log, RunLog
 from raykit.store.place import alive
 
 if TYPE_CHECKING:
-    from raykit.read.generation import GenerationReader, SetRead
+    from raykit.read.generation import GenerationReader
+    from raykit.read.setview import SetRead
 
 AnyTable = RowTable[Row] | RowTable[EvaluationRow] | RowTable[MonitorRow]
 

@@ -37,7 +37,7 @@ from raykit.records import (
 from raykit.store.base import ObjectStore
 
 if TYPE_CHECKING:
-    from raykit.read.generation import SetRead
+    from raykit.read.setview import SetRead
 
 State = Literal[
     "not started", "starting", "running", "stopping", "stopped", "paused", "failed", "completed", "corrupt"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from raykit.read.generation import SetRead
+from raykit.read.setview import SetRead
 from raykit.records import GenerationContract
 from raykit.report.drawing import INK, MUTED, RULE
 from raykit.report.sheet import clipped, font, png_of

@@ -20,7 +20,8 @@ from raykit.budget.admit import Request, admit
 from raykit.cli import generatelook, setlines
 from raykit.errors import CorruptError
 from raykit.ids import sha256
-from raykit.read.generation import GenerationReader, Made, SetRead, read_sets
+from raykit.read.generation import GenerationReader, read_sets
+from raykit.read.setview import Made, SetRead
 from raykit.records import (
     Cancelled,
     GivenUp,

@@ -15,7 +15,8 @@ from makeset import SIDE, SetMaker, make_set, option
 from PIL import Image
 from test_report_page import TOLD, Parsed, page_from, parsed, section
 
-from raykit.read.generation import SetRead, read_sets
+from raykit.read.generation import read_sets
+from raykit.read.setview import SetRead
 from raykit.report.page import render
 from raykit.report.sets import COLUMNS, ROWS, Pictured, draw_samples, pictured, put_samples, samples_of
 from raykit.store import layout

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raykit.read.generation import Made, SetRead
 from raykit.read.page import Page
+from raykit.read.setview import Made, SetRead
 from raykit.records import Unit
 from raykit.report.page.images import Picture, picture_of
 from raykit.report.page.summary import Part
