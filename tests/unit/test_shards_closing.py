@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makecontract import bare_contract
 from scipy.stats import binom
 
 from raykit.errors import CorruptError, GateError
 from raykit.records import (
     CanaryPassed,
-    Column,
     GenerationContract,
     Rows,
     SetFinding,
@@ -33,30 +33,7 @@ from raykit.shards.units import unit_of, units_of
 
 
 def contract(rows: int = 100, unit_rows: int = 10, **other: Any) -> GenerationContract:
-    return GenerationContract.model_validate(
-        {
-            "experiment": "demo",
-            "name": "digits",
-            "teacher": "1" * 64,
-            "recipe": "recipe:R",
-            "params": {},
-            "code": "2" * 64,
-            "decode": {},
-            "seed": 0,
-            "revision": 1,
-            "dtype": "float32",
-            "autocast": "none",
-            "deterministic": True,
-            "threads": 1,
-            "batch_rows": unit_rows,
-            "samples": 1,
-            "rows": rows,
-            "unit_rows": unit_rows,
-            "columns": (Column(name="row", type="int64"),),
-            "bounds": {"duplicates": 0.1, "failed": 0.1},
-            **other,
-        }
-    )
+    return bare_contract(rows, unit_rows, **{"bounds": {"duplicates": 0.1, "failed": 0.1}, **other})
 
 
 def contents(rows: Sequence[int]) -> str:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from makecontract import bare_contract
 
 from raykit.defects import CHANCE, by_chance, signature
-from raykit.records import Claim, Column, Failure, FailureKind, GenerationContract, Place
+from raykit.records import Claim, Failure, FailureKind, GenerationContract, Place
 from raykit.shards.fan import most_workers
 from raykit.shards.standing import Board, Defect, Heard, Said, start_of
 
@@ -25,30 +26,7 @@ CANARY = 2
 
 
 def contract(units: int, **other: object) -> GenerationContract:
-    return GenerationContract.model_validate(
-        {
-            "experiment": "demo",
-            "name": "digits",
-            "teacher": "1" * 64,
-            "recipe": "recipe:R",
-            "params": {},
-            "code": "2" * 64,
-            "decode": {},
-            "seed": 0,
-            "revision": 1,
-            "dtype": "float32",
-            "autocast": "none",
-            "deterministic": True,
-            "threads": 1,
-            "batch_rows": 10,
-            "samples": 1,
-            "rows": 10 * units,
-            "unit_rows": 10,
-            "columns": (Column(name="row", type="int64"),),
-            "bounds": {"failed": 0.0},
-            **other,
-        }
-    )
+    return bare_contract(10 * units, **other)
 
 
 @dataclass

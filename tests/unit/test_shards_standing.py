@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from makecontract import bare_contract
 
 from raykit.defects import signature
-from raykit.records import Claim, Column, Conflict, Failure, FailureKind, GenerationContract, Place, Reuse
+from raykit.records import Claim, Conflict, Failure, FailureKind, GenerationContract, Place, Reuse
 from raykit.shards.standing import STATUSES, Board, Heard, Said, start_of
 from raykit.shards.units import canary_of, unit_id
 
@@ -23,30 +24,7 @@ NOW = 1000.0
 
 
 def contract(units: int = 10, **other: Any) -> GenerationContract:
-    return GenerationContract.model_validate(
-        {
-            "experiment": "demo",
-            "name": "digits",
-            "teacher": "1" * 64,
-            "recipe": "recipe:R",
-            "params": {},
-            "code": "2" * 64,
-            "decode": {},
-            "seed": 0,
-            "revision": 1,
-            "dtype": "float32",
-            "autocast": "none",
-            "deterministic": True,
-            "threads": 1,
-            "batch_rows": 10,
-            "samples": 1,
-            "rows": 10 * units,
-            "unit_rows": 10,
-            "columns": (Column(name="row", type="int64"),),
-            "bounds": {"failed": 0.0},
-            **other,
-        }
-    )
+    return bare_contract(10 * units, **other)
 
 
 def claim(n: int = 1, *, worker: str = "a", at: float = NOW - 10, deadline_s: float = 60) -> Claim:
