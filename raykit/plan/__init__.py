@@ -25,6 +25,7 @@ from raykit.plan.lock import (
     require_supported,
 )
 from raykit.plan.model import Plan, Run, Shared, Stopping
+from raykit.plan.setting import plan_with
 from raykit.plan.shared import ReadShared
 from raykit.plan.tables import Pool, Selection
 
@@ -62,6 +63,7 @@ __all__ = [
     "located",
     "make_lock",
     "not_yet",
+    "plan_with",
     "projection",
     "recorded",
     "require_supported",

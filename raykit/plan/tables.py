@@ -395,9 +395,14 @@ class Repeats(Table):
 
 
 class Scheduler(Table):
-    name: Literal["asha"] = Field(description="asha")
+    name: Literal["asha", "median"] = Field(description="asha | median")
     grace_updates: Positive = Field(description="updates before a trial may be stopped, at least 1")
-    reduction: Annotated[int, Field(ge=2)] = Field(description="one in so many goes on, at least 2")
+    reduction: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="of asha: one in so many goes on, at least 2"
+    )
+    least: Positive | None = Field(
+        None, description="of median: the trials that there must be before one is held against their median"
+    )
 
 
 class Range(Table):
@@ -423,6 +428,9 @@ class Search(Table):
     )
     metric: DevelopmentMetric = Field(description='"development.<metric>"')
     mode: Mode = Field(description="min | max")
+    first: tuple[Mapping[str, Any], ...] = Field(
+        (), description="settings that run first, such as the incumbent's: [{ lr = 6e-5, warmup = 200 }]"
+    )
     transfer: Text | None = Field(None, description="what carries the result over to the target size")
     space: Mapping[str, Range] = Field(description="the searched parameters, at least one", min_length=1)
 

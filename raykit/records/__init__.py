@@ -6,8 +6,8 @@ beside what is compared, never inside it.
 
 `base` is what every record is; `entry` one file of a log. Then one module for each thing that is written down:
 `checkpoints`, `history`, `run`, `people` (experiments and the fleet), `judging` (what is learned), `qc` (what examining
-a checkpoint leaves), `generation` (what making a synthetic set leaves), `candidates`, `adopted` (weights from
-elsewhere), `account` (money).
+a checkpoint leaves), `generation` (what making a synthetic set leaves), `search` (trials), `candidates`, `adopted`
+(weights from elsewhere), `account` (money).
 """
 
 from __future__ import annotations
@@ -163,6 +163,22 @@ from raykit.records.run import (
     StopRequested,
     Superseded,
 )
+from raykit.records.search import (
+    BY_BUDGET,
+    Begun,
+    Drawn,
+    End,
+    Excluded,
+    Picked,
+    Reopened,
+    RowEnded,
+    Ruled,
+    SearchEntry,
+    SearchEvent,
+    SearchRegistration,
+    Setting,
+    TableRow,
+)
 from raykit.records.shared import (
     EXACTNESS,
     Cause,
@@ -177,6 +193,7 @@ from raykit.records.shared import (
 
 __all__ = [
     "AUTONOMOUS",
+    "BY_BUDGET",
     "EXACTNESS",
     "LARGEST",
     "LONGEST_MS",
@@ -194,6 +211,7 @@ __all__ = [
     "AttemptEnded",
     "AttemptStarted",
     "Beat",
+    "Begun",
     "CanaryPassed",
     "Cancelled",
     "CandidateApproved",
@@ -215,11 +233,14 @@ __all__ = [
     "DependentKind",
     "Depends",
     "Difference",
+    "Drawn",
+    "End",
     "EndReason",
     "Entry",
     "EvaluationRow",
     "Evidence",
     "Exactness",
+    "Excluded",
     "ExperimentEntry",
     "ExperimentEvent",
     "Failure",
@@ -257,6 +278,7 @@ __all__ = [
     "Parted",
     "PassedOver",
     "Paused",
+    "Picked",
     "Pinned",
     "Place",
     "Planned",
@@ -271,6 +293,7 @@ __all__ = [
     "Record",
     "Registered",
     "Released",
+    "Reopened",
     "Repaired",
     "Replanned",
     "Request",
@@ -284,18 +307,24 @@ __all__ = [
     "Roster",
     "RosterUnit",
     "Row",
+    "RowEnded",
     "Rows",
     "RowsCounted",
+    "Ruled",
     "RunEntry",
     "RunEvent",
     "RunRecord",
     "Scope",
     "Score",
+    "SearchEntry",
+    "SearchEvent",
+    "SearchRegistration",
     "Segment",
     "Series",
     "SetFinding",
     "SetManifest",
     "SetUnits",
+    "Setting",
     "Settled",
     "Space",
     "StopRequested",
@@ -303,6 +332,7 @@ __all__ = [
     "Superseded",
     "Surface",
     "Switched",
+    "TableRow",
     "Tally",
     "TermRow",
     "Terms",

@@ -172,6 +172,8 @@ class Reserved(Record):
     """The bound that it was held against."""
     projection: Digest | None = None
     """Digest of the consequential part of the plan that wants it: what an approval has to name."""
+    run: Name | None = None
+    """The trial that it pays for; None outside of searches."""
 
 
 class Accrued(Record):

@@ -11,6 +11,7 @@ from raykit.ids import Digest, Name
 from raykit.records.base import Count, Positive, Record, Versioned
 from raykit.records.entry import Entry
 from raykit.records.history import Series
+from raykit.records.search import Setting
 from raykit.records.shared import Cause, EndReason, Exactness, Place, ResumeReceipt
 
 
@@ -169,3 +170,5 @@ class RunRecord(Versioned):
     code: Digest
     environment: Digest
     data: Digest
+    setting: Setting | None = None
+    """Of a trial of a search: what it has instead of what its plan says."""

@@ -177,6 +177,23 @@ def generation_picture(name: str, set_name: str, file: str) -> str:
     return f"{experiment(name)}/generation/{safe_name(set_name)}/pictures/{safe_name(file)}"
 
 
+def search(name: str, search_name: str) -> str:
+    return f"{experiment(name)}/searches/{safe_name(search_name)}"
+
+
+def search_registration(name: str, search_name: str) -> str:
+    return f"{search(name, search_name)}/registration.json"
+
+
+def search_log(name: str, search_name: str) -> str:
+    return f"{search(name, search_name)}/log"
+
+
+def search_picture(name: str, search_name: str, file: str) -> str:
+    """A chart of the trials. Derived."""
+    return f"{search(name, search_name)}/pictures/{safe_name(file)}"
+
+
 def report(name: str, file: str) -> str:
     """A page about an experiment. Derived."""
     return f"{experiment(name)}/report/{safe_name(file)}"
@@ -226,7 +243,16 @@ class Known(NamedTuple):
 
 
 DERIVED = frozenset(
-    {"snapshot", "worker-log", "curve", "qc-picture", "generation-snapshot", "generation-picture", "report"}
+    {
+        "snapshot",
+        "worker-log",
+        "curve",
+        "qc-picture",
+        "generation-snapshot",
+        "generation-picture",
+        "search-picture",
+        "report",
+    }
 )
 """Kinds that can be drawn again, and are read by no decision."""
 
@@ -239,6 +265,7 @@ _GROUPS = {
     "Q": f"experiments/(?P<experiment>{_NAME})/qc",
     "S": f"experiments/(?P<experiment>{_NAME})/generation/(?P<set>{_NAME})",
     "G": f"experiments/(?P<experiment>{_NAME})/generation/(?P<set>{_NAME})/(?P<contract>[0-9a-f]{{64}})",
+    "T": f"experiments/(?P<experiment>{_NAME})/searches/(?P<search>{_NAME})",
     "unit": r"(?P<unit>\d{8}|[1-9]\d{8,})",
     "digest": "(?P<digest>[0-9a-f]{64})",
     "request": "(?P<request>[0-9a-f]{64})",
@@ -286,6 +313,10 @@ _KINDS = tuple(
         ("generation-snapshot", r"{G}/published\.parquet"),
         ("generation-picture", r"{S}/pictures/{file}"),
         ("inputs", r"{E}/inputs/{digest}/(manifest\.json|{parquet})"),
+        ("search-registration", r"{T}/registration\.json"),
+        ("search-entry", r"{T}/log/{n}\.json"),
+        ("snapshot", r"{T}/log-snapshot\.jsonl"),
+        ("search-picture", r"{T}/pictures/{file}"),
         ("report", r"{E}/report/{path}"),
         ("fleet-entry", r"fleet/log/{n}\.json"),
         ("snapshot", r"fleet/log-snapshot\.jsonl"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
-from raykit.plan import Lock, Plan, ReadShared, load_plan
-from raykit.records import ExperimentEntry, Locked
+from raykit.plan import Lock, Plan, ReadShared, load_plan, plan_with
+from raykit.records import ExperimentEntry, Locked, RunRecord, Setting
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.log import Log
@@ -29,6 +29,31 @@ def read_plan(store: ObjectStore, experiment: str, digest: str) -> Plan:
     if lock.shared != (plan.shared and plan.shared.sha256):
         raise CorruptError(f"{key} takes tables from another file than its lock says")
     return plan
+
+
+def read_run_plan(store: ObjectStore, experiment: str, run: str, digest: str) -> Plan:
+    """What a run trains under a lock: the plan as it was locked, with the run's own setting where it is a trial.
+
+    Raises:
+        NotFoundError: the plan is not in the store.
+        CorruptError: the plan does not match the digest in its lock, or the run's record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return plan_with(read_plan(store, experiment, digest), read_setting(store, experiment, run))
+
+
+def read_setting(store: ObjectStore, experiment: str, run: str) -> Setting | None:
+    """What a trial has instead of what its plan says; None of any other run.
+
+    Raises:
+        CorruptError: the run's record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    key = layout.run_record(experiment, run)
+    try:
+        return RunRecord.from_bytes(store.get(key), key).setting
+    except NotFoundError:
+        return None
 
 
 def read_lock(store: ObjectStore, experiment: str, digest: str) -> Lock:

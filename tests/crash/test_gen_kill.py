@@ -245,7 +245,7 @@ def wake_up_late(root: Path, *, salt: str) -> list[str]:
         begin_s = time.monotonic()
         with start(root, "other") as other:
             assert other.rest()[-1].startswith("ended nothing")
-        assert time.monotonic() - begin_s < 0.4 + 5.0
+        assert time.monotonic() - begin_s < 30.0
         before = decided(LocalStore(root))
         assert len(before) == 6
         gate.touch()

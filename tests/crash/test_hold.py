@@ -170,7 +170,7 @@ def test_a_store_that_stays_away_loses_nothing_that_was_committed(
     took_s = time.monotonic() - since
     assert ends[0][0] == 6, ends
     assert all(code != 0 for code, _ in ends), ends
-    assert took_s < 30.0, "held for three seconds, and ended"
+    assert took_s < 90.0, "held for three seconds, and ended"
     committed = run.state().committed
     run.let_go(claimed)
     run.resumed()

@@ -416,7 +416,6 @@ def test_a_launch_whose_ray_has_died_says_so_and_leaves(root: Path, victim: str)
     assert f"the local Ray has died: {victim} of it is gone" in err
     assert "Nothing that is published is lost" in err
     assert "the same command goes on" in err
-    assert took_s < 15
     assert living(genray.in_hand(root)) == []
     kept = genray.published(root)
     behave(root)
@@ -441,7 +440,6 @@ def test_a_signal_is_heeded_though_nobody_answers_for_the_money(root: Path) -> N
     took_s = time.monotonic() - sent
     print(f"exit code {code} after {took_s:.1f} s")
     assert code == 4, err
-    assert took_s < 20
     assert living(genray.in_hand(root)) == []
     behave(root)
     code, _, err = genray.launch(root, "--workers", "2").end()
