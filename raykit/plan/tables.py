@@ -6,8 +6,9 @@ are in `raykit.plan.rules`.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
@@ -23,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from raykit.ids import Name
+from raykit.ids import Name, canonical
 from raykit.records import Count, Positive
 
 Role = Literal["train", "development", "calibration", "report_only", "benchmark", "sealed"]
@@ -412,6 +413,53 @@ class Range(Table):
     loguniform: Span | None = Field(None, description="[low, high], both above 0")
     integer: tuple[int, int] | None = Field(None, description="[low, high]")
     choice: tuple[Any, ...] | None = Field(None, description="a list of values", min_length=1)
+
+    @property
+    def size(self) -> int | None:
+        """How many values it has; None of a continuous one."""
+        if self.integer is not None:
+            return self.integer[1] - self.integer[0] + 1
+        return None if self.choice is None else len(self.choice)
+
+    def value(self, index: int) -> Any:
+        """A value by its number, from 0, of one that has a size."""
+        if self.integer is not None:
+            return self.integer[0] + index
+        assert self.choice is not None
+        return self.choice[index]
+
+    def values(self) -> Iterator[Any]:
+        """Every value of one that has a size."""
+        return (self.value(index) for index in range(self.size or 0))
+
+    def index(self, value: object) -> int | None:
+        """Where a value stands in a choice; None if it is none of them."""
+        same = [n for n, known in enumerate(self.choice or ()) if as_value(known) == as_value(value)]
+        return same[0] if same else None
+
+    def holds(self, value: object) -> bool:
+        """Whether a value is one of these."""
+        if self.choice is not None:
+            return self.index(value) is not None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if self.integer is not None:
+            return isinstance(value, int) and self.integer[0] <= value <= self.integer[1]
+        low, high = self.uniform or self.loguniform or (math.inf, -math.inf)
+        return low <= value <= high
+
+    def cast(self, value: Any) -> Any:
+        """A value that it holds, as it would be drawn: a float of a continuous one, the very value of a choice."""
+        if (index := self.index(value)) is not None:
+            return self.value(index)
+        return value if self.integer is not None else float(value)
+
+
+def as_value(value: object) -> bytes:
+    """What tells two values of a parameter apart: 1 and 1.0 are one value, 1 and true are two."""
+    if isinstance(value, float) and value.is_integer():
+        return canonical(int(value))
+    return canonical(value)
 
 
 class Search(Table):
