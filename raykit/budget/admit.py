@@ -41,6 +41,8 @@ class Request:
     terms: Terms
     projection: str | None = None
     """Digest of the consequential part of the plan's lock: what an approval has to name."""
+    run: str | None = None
+    """The trial of a search that it is for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,7 @@ def admit(
             charged=book.charged + book.idle_cost(now),
             below=bound(book, request.experiment, request.projection).amount,
             projection=request.projection,
+            run=request.run,
         )
 
 

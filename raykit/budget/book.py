@@ -130,6 +130,8 @@ class Allocation:
     reserved: dict[str, int] = field(default_factory=dict)
     past: dict[str, Ended] = field(default_factory=dict)
     """By line: the attempts that have ended."""
+    trials: dict[tuple[str, str], Ended] = field(default_factory=dict)
+    """By line and trial of a search: those of its attempts that have ended."""
 
     @property
     def experiment(self) -> str:
@@ -137,14 +139,15 @@ class Allocation:
 
     def copy(self) -> Allocation:
         past = {line: Ended(attempts) for line, attempts in self.past.items()}
-        return replace(self, spent=dict(self.spent), reserved=dict(self.reserved), past=past)
+        trials = {trial: Ended(attempts) for trial, attempts in self.trials.items()}
+        return replace(self, spent=dict(self.spent), reserved=dict(self.reserved), past=past, trials=trials)
 
     def used(self, line: str) -> int:
         return self.spent.get(line, 0) + self.reserved.get(line, 0)
 
-    def ended(self, line: str) -> Sequence[Past]:
-        """The attempts on a line that have ended, in order."""
-        return self.past.get(line, ())
+    def ended(self, line: str, trial: str | None = None) -> Sequence[Past]:
+        """The attempts on a line that have ended, in order; of one `trial` of a search, or all."""
+        return self.past.get(line, ()) if trial is None else self.trials.get((line, trial), ())
 
     @property
     def actual(self) -> int:
@@ -318,8 +321,14 @@ class Book:
 
     def _settle(self, event: Settled) -> None:
         lease = self.leases[event.lease]
-        past = self._changing(lease.reserved.experiment).past.setdefault(lease.reserved.line, Ended())
-        past.add(event.time_ms, event.wall_ms)
+        allocation, line, trial = (
+            self._changing(lease.reserved.experiment),
+            lease.reserved.line,
+            lease.reserved.run,
+        )
+        allocation.past.setdefault(line, Ended()).add(event.time_ms, event.wall_ms)
+        if trial is not None:
+            allocation.trials.setdefault((line, trial), Ended()).add(event.time_ms, event.wall_ms)
         self._take(replace(lease, cost=event.cost, held_ms=event.time_ms, reason=event.reason, how=event.how))
 
     def _take(self, lease: Lease) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from raykit.budget.amounts import HOUR_MS, affordable_ms, as_input, plain, shown, time_cost
 from raykit.budget.book import IDLE, Allocation
-from raykit.budget.worst import Sizing, attempt_terms, wall_used_ms, worst_case, worst_of_rows
+from raykit.budget.worst import Past, Sizing, attempt_terms, wall_used_ms, worst_case, worst_of_rows
 from raykit.errors import BudgetError, InvalidInput, ReplanError
 from raykit.records import Line, Terms, Unit
 
@@ -97,16 +97,19 @@ def _a_share(money: int, train: Sizing) -> int:
     return money * (1000 - KEPT_PERMILLE) // (1000 * (train.rows + 1))
 
 
-def next_attempt(allocation: Allocation, train: Sizing) -> Terms:
+def next_attempt(allocation: Allocation, train: Sizing, trial: str | None = None) -> Terms:
     """The terms of the next attempt. Without a wall cap it may use what its line has, and is paused there.
+
+    Each `trial` of a search has a wall cap of its own.
 
     Raises:
         BudgetError: what is left does not pay for set-up and drain, or the wall cap is used up.
     """
-    terms = attempt_terms(train, allocation.ended(TRAIN))
+    terms = attempt_terms(train, allocation.ended(TRAIN, trial))
     if train.capped and terms.wall_ms == 0:
+        name = allocation.experiment if trial is None else f"{allocation.experiment}/{trial}"
         raise BudgetError(
-            f"{allocation.experiment} has used its {train.wall_ms / HOUR_MS:g} h of productive time",
+            f"{name} has used its {train.wall_ms / HOUR_MS:g} h of productive time",
             field="run.wall_h",
             rule="counted over all attempts",
             remedy="raise run.wall_h in the plan, launch it, and replan what it costs",
@@ -120,6 +123,17 @@ def next_attempt(allocation: Allocation, train: Sizing) -> Terms:
     assert paid_ms is not None
     _require_work(paid_ms, train, left, name=allocation.experiment)
     return terms.model_copy(update={"time_ms": paid_ms})
+
+
+def _worst_of_rest(train: Sizing, past: Sequence[Past]) -> int:
+    """What a run with this `past` may still cost."""
+    left = replace(
+        train,
+        wall_ms=max(0, train.wall_ms - wall_used_ms(train, past)),
+        attempts=max(1, train.attempts - len(past)),
+        fixed=0 if past else train.fixed,
+    )
+    return worst_case(left)
 
 
 def _require_worth(allocation: Allocation, train: Sizing, run: int, ceiling: int) -> None:
@@ -193,13 +207,8 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
     Raises:
         ReplanError: the ceiling does not reach; the message says what would.
     """
-    past = allocation.ended(TRAIN)
-    left = replace(
-        train,
-        wall_ms=max(0, train.wall_ms - wall_used_ms(train, past)),
-        attempts=max(1, train.attempts - len(past)),
-        fixed=0 if past else train.fixed,
-    )
+    trials: list[Sequence[Past]] = [past for (line, _), past in allocation.trials.items() if line == TRAIN]
+    begun = trials or [allocation.ended(TRAIN)]
     used = allocation.used(TRAIN)
     kept = {
         name: max(line.planned, allocation.used(name))
@@ -208,7 +217,7 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
     }
     recovered = allocation.used(RECOVERY) + allocation.spent.get(IDLE, 0)
     again = worst_case(train)
-    run = worst_case(left) + (train.rows - 1) * again
+    run = sum(_worst_of_rest(train, past) for past in begun) + (train.rows - len(begun)) * again
     if train.open_ended:
         free = ceiling - sum(kept.values()) - used - recovered
         again = _a_share(max(0, free), train)

@@ -6,19 +6,20 @@ All that refuses a launch happens here and writes nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 
 from raykit import reconcile as brain
-from raykit.errors import GateError, HeldError, RaykitError
+from raykit.errors import ConflictError, GateError, HeldError, RaykitError
 from raykit.fleet.evidence import gather
 from raykit.fleet.qc_beside import QC_GATE, require_answered, require_apart
-from raykit.fleet.site import RUN, Site, changed_members, code_files, git_facts, make_ready, task_of
+from raykit.fleet.site import Site, changed_members, code_files, git_facts, make_ready, task_of
 from raykit.fleet.spending import (
     Approving,
     Spending,
     approve,
+    failed_gates,
     open_spending,
     require_spendable,
 )
@@ -36,13 +37,14 @@ from raykit.records import (
     Record,
     RunEntry,
     RunRecord,
+    Setting,
 )
 from raykit.review import judged, require_passed, review, statement
 from raykit.store import layout
 from raykit.store.log import Log, RunLog
 from raykit.store.people import People
 from raykit.store.place import alive, this_place
-from raykit.store.plans import read_plan
+from raykit.store.plans import read_plan, read_setting
 from raykit.store.probe import probe
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task
@@ -151,6 +153,39 @@ def claim(
         approve(site, spending, approved)
     _take(log, task)
     return Claimed(task=task, start=start, spending=spending)
+
+
+def claim_trial(
+    site: Site,
+    log: RunLog,
+    acts: Acts,
+    task: Task,
+    spending: Spending,
+    *,
+    setting: Setting,
+    locked: Locked,
+    code: Mapping[str, bytes],
+) -> Claimed:
+    """Take one trial of a search for a new launch. All that refuses a search was asked before.
+
+    `site` is that of the trial, `task` that of the search with the trial's own launch; `locked` and `code` are what was
+    frozen for the search.
+
+    Raises:
+        HeldError: another launch that is alive holds the run.
+        ExactnessError: the resume would be less exact than the plan needs.
+        ConflictError: the run is recorded with another setting.
+        CorruptError: stored bytes do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    task = replace(task, run=site.run, contract=digest_of(contract(site.plan)))
+    log.refresh()
+    _takeable(log.state, task)
+    _record(site, locked, setting)
+    start = decide_start(site.store, task, site.plan, log.state, facts.expected(site.plan), None, code=code)
+    attempts = replace(spending.attempts, trial=site.run, failed=failed_gates(log.state, acts))
+    _take(log, task)
+    return Claimed(task=task, start=start, spending=replace(spending, attempts=attempts))
 
 
 def _amended(start: Start, acts: Acts) -> str | None:
@@ -285,12 +320,31 @@ def lock(
         return [] if known == locked else [locked]
 
     log.append(decide, at=time.time())
+    if site.plan.search is None:
+        _record(site, locked)
+
+
+def _record(site: Site, locked: Locked, setting: Setting | None = None) -> None:
+    """Say once what the run is of.
+
+    Raises:
+        ConflictError: it is recorded with another setting.
+        UnknownOutcomeError: the reply was lost.
+        StoreUnavailableError: the store did not answer.
+    """
+    frozen_as = locked.model_dump(exclude={"event", "seen_update", "deviation", "contract"})
     record = RunRecord(
-        experiment=site.name, run=RUN, **locked.model_dump(exclude={"event", "seen_update", "deviation"})
+        experiment=site.name,
+        run=site.run,
+        contract=digest_of(contract(site.plan)),
+        setting=setting,
+        **frozen_as,
     )
-    key = layout.run_record(site.name, RUN)
+    key = layout.run_record(site.name, site.run)
     if site.store.head(key) is None:
         site.store.put_new(key, record.to_bytes())
+    elif (known := read_setting(site.store, site.name, site.run)) != setting:
+        raise ConflictError(f"{key} is of the setting {known}, and not of {setting}")
 
 
 def _take(log: RunLog, task: Task) -> None:
@@ -355,7 +409,7 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
             rule="; ".join(f"{d.what} leaves {d.allows}" for d in found),
             remedy=f"--as {left}, or put back what differs",
         )
-    amendment = Amended(run=RUN, allows=allows, reason=reason, differences=difference_digest(found))
+    amendment = Amended(run=site.run, allows=allows, reason=reason, differences=difference_digest(found))
     people = Log(site.store, layout.experiment_log(site.name), ExperimentEntry, by=person)
     people.append(lambda entries: [amendment], at=time.time())
     return list(found)

@@ -35,6 +35,8 @@ class Attempts:
     experiment: str
     projection: str | None
     sizing: Sizing
+    trial: str | None = None
+    """The run of a search that they are of."""
     failed: tuple[str, ...] = ()
     """Necessary checks that have failed, without a repair recorded since."""
 
@@ -70,26 +72,30 @@ def begin(attempts: Attempts, launch: str, ordinal: int, *, acts: Acts, now: flo
     def ask(book: Book) -> list[Record]:
         _require_newest(book, attempts, launch, ordinal)
         ended = _end_earlier(book, launch, ordinal, now)
-        trial = book.draft()
+        draft = book.draft()
         for event in ended:
-            trial.apply(event, now)
-        allocation = allocation_of(trial, attempts.experiment)
+            draft.apply(event, now)
+        allocation = allocation_of(draft, attempts.experiment)
         request = Request(
             lease=lease,
             experiment=attempts.experiment,
             line=TRAIN,
-            terms=_terms(trial, allocation, lease, attempts.sizing),
+            terms=_terms(draft, allocation, lease, attempts),
             projection=attempts.projection,
+            run=attempts.trial,
         )
-        reserved = reserve(trial, request, role="train", acts=acts, failed=attempts.failed, now=now)
+        role: Role = "train" if attempts.trial is None else "search"
+        reserved = reserve(draft, request, role=role, acts=acts, failed=attempts.failed, now=now)
         return [*ended, *([reserved] if reserved is not None else [])]
 
     return ask
 
 
-def _terms(book: Book, allocation: Allocation, lease: str, sizing: Sizing) -> Terms:
+def _terms(book: Book, allocation: Allocation, lease: str, attempts: Attempts) -> Terms:
     known = book.leases.get(lease)
-    return next_attempt(allocation, sizing) if known is None else known.reserved.terms
+    if known is not None:
+        return known.reserved.terms
+    return next_attempt(allocation, attempts.sizing, attempts.trial)
 
 
 def reserve(
@@ -173,12 +179,16 @@ def grant_of(book: Book, lease: str, *, now: float) -> Grant:
 
 
 def _invested_ms(book: Book, held: Lease) -> int:
-    want = (held.reserved.experiment, held.reserved.line)
+    want = _of(held)
     return sum(
         (lease.held_ms or 0) * lease.reserved.terms.accelerators
         for lease in book.leases.values()
-        if (lease.reserved.experiment, lease.reserved.line) == want
+        if _of(lease) == want
     )
+
+
+def _of(lease: Lease) -> tuple[str, str, str | None]:
+    return lease.reserved.experiment, lease.reserved.line, lease.reserved.run
 
 
 def require_open(book: Book, lease: str) -> Lease:

@@ -22,7 +22,7 @@ class Pictures:
     def draw(self, seen: Followed) -> None:
         """Draw every picture anew."""
         for file, draw in self._all(seen):
-            key = layout.curve(self._site.name, RUN, file)
+            key = layout.curve(self._site.name, self._site.run, file)
             try:
                 self._site.store.put_derived(key, draw())
                 self.drawn[file] = key
@@ -31,7 +31,8 @@ class Pictures:
 
     def _all(self, seen: Followed) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """The pictures that there are rows for, each with what draws it."""
-        name, plan = self._site.name, self._site.plan
+        plan, run = self._site.plan, self._site.run
+        name = self._site.name if run == RUN else f"{self._site.name}/{run}"
         if seen.rows:
             title, decay = f"{name}: {plan.decision}", float(plan.run.curves.smooth.split()[1])
             yield (

@@ -18,11 +18,12 @@ from raykit.plan import (
     LockedBase,
     Plan,
     contract,
+    plan_with,
     require_supported,
 )
 from raykit.read.bases import resolve_base
 from raykit.read.planfile import read_plan_file
-from raykit.records import Difference, Locked
+from raykit.records import Difference, Locked, Setting
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
@@ -60,6 +61,7 @@ class Site:
     """The newest lock that the store has of this experiment."""
     base: LockedBase | None = None
     """The weights that the plan starts from or weighs, by their bytes."""
+    run: str = RUN
     plan_path: Path | None = None
     """The plan's file, if it is not from the store."""
     stored: Stored | None = None
@@ -76,9 +78,13 @@ class Site:
             CorruptError: the log is damaged.
             StoreUnavailableError: the store did not answer.
         """
-        log = RunLog(self.store, self.name, RUN, by=by)
+        log = RunLog(self.store, self.name, self.run, by=by)
         log.refresh()
         return log
+
+    def of_trial(self, run: str, setting: Setting) -> Site:
+        """The same, for one trial of the search: its own run, and its setting laid over the plan."""
+        return replace(self, run=run, plan=plan_with(self.plan, setting))
 
 
 def site_of(plan_path: Path, root: str) -> Site:
@@ -235,13 +241,13 @@ def changed_members(site: Site, ready: Prepared) -> Difference | None:
     )
 
 
-def task_of(site: Site, ready: Prepared) -> Task:
-    """What the workers of a new launch are told."""
+def task_of(site: Site, ready: Prepared, launch: str | None = None) -> Task:
+    """What the workers of a new launch are told. `launch` is its name, where that was chosen before."""
     return Task(
         root=site.root if "://" in site.root else str(Path(site.root).resolve()),
         experiment=site.name,
-        run=RUN,
-        launch=secrets.token_hex(6),
+        run=site.run,
+        launch=launch or secrets.token_hex(6),
         plan=ready.lock_sha256,
         contract=digest_of(contract(site.plan)),
         code=ready.code_sha256,

@@ -269,7 +269,7 @@ def approval_of(site: Site, book: Book, approved: Approving) -> Record | None:
 
 def _at_a_start(book: Book, site: Site, lock: Lock, log: RunLog, now: float) -> list[Record]:
     """What a launch writes before it asks for anything."""
-    dead = _ends_of_dead(book, site, log, now)
+    dead = ends_of_dead(book, site.name, log, now)
     workers = _ends_of_qc_workers(book, site, [each.lease for each in dead], now)
     return [*dead, *workers, *_planned(site, lock, book), *_frees(book, site, now)]
 
@@ -314,11 +314,11 @@ def _frees(book: Book, site: Site, now: float) -> list[Freed]:
 # --- what was left open -------------------------------------------------------------------------------------
 
 
-def _ends_of_dead(book: Book, site: Site, log: RunLog, now: float) -> list[Settled]:
-    """The ends of this run's leases whose launch is known to be over; others stay charged at their worst case."""
+def ends_of_dead(book: Book, experiment: str, log: RunLog, now: float) -> list[Settled]:
+    """The ends of a run's leases whose launch is known to be over; others stay charged at their worst case."""
     ends = _ends_of_launches(log)
     settled = []
-    for lease in book.open_leases(site.name):
+    for lease in book.open_leases(experiment):
         launch = launch_of(lease.reserved.lease)
         if launch not in ends:
             continue
@@ -388,6 +388,7 @@ __all__ = [
     "approve",
     "attempts_of",
     "draft_of",
+    "ends_of_dead",
     "ends_of_dead_workers",
     "failed_gates",
     "identity_of",

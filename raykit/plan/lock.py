@@ -200,7 +200,6 @@ def not_yet(plan: Plan) -> list[str]:
     run = plan.run
     asked = {
         "[data]: rows from anywhere but the recipe": plan.data,
-        "[search]: registered trials": plan.search,
         "[comparison]: arms that are trained side by side": plan.comparison,
         "[pools]: machines other than this one": any(pool.nodes for pool in plan.pools.values()),
         'run.shard = "fsdp2": sharded parameters': run.shard != "ddp",

@@ -20,7 +20,7 @@ from raykit.data.members import load as load_members
 from raykit.errors import PlanError
 from raykit.plan import Lock, Plan
 from raykit.store.base import ObjectStore
-from raykit.store.plans import read_lock, read_plan
+from raykit.store.plans import read_lock, read_run_plan
 from raykit.train import frozen, rng
 from raykit.train.base import Base, base_of
 from raykit.train.loader import Keyed
@@ -142,7 +142,7 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
         NotFoundError: the plan is not in the store.
         StoreUnavailableError: the store did not answer.
     """
-    plan = read_plan(store, task.experiment, task.plan)
+    plan = read_run_plan(store, task.experiment, task.run, task.plan)
     lock = read_lock(store, task.experiment, task.plan)
     frozen.unpack(frozen.read_code(store, task.experiment, task.code), folder)
     recipe = load_recipe(plan.recipe, folder)

@@ -26,7 +26,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, newest_good
 from raykit.store.log import Log
-from raykit.store.plans import read_plan
+from raykit.store.plans import read_run_plan
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task
 from raykit.train.owncode import code_differences
@@ -132,7 +132,7 @@ def _differences(
 ) -> Iterator[Difference]:
     yield from facts.of_facts(made_by.facts, now)
     if made_by.plan != task.plan:
-        was = read_plan(store, task.experiment, made_by.plan)
+        was = read_run_plan(store, task.experiment, task.run, made_by.plan)
         yield from facts.of_plans(contract(was), contract(plan))
     if made_by.code != task.code:
         yield from code_differences(

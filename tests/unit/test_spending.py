@@ -43,9 +43,10 @@ from raykit.fleet import spending as spending_module
 from raykit.fleet.claim import Claimed, claim
 from raykit.fleet.door import StoreDoor
 from raykit.fleet.purse import Purse
+from raykit.fleet.run_loop import BACKSTOP_S
 from raykit.fleet.site import Site, make_ready, site_of
 from raykit.fleet.spending import Approving, draft_of, require_spendable
-from raykit.fleet.supervisor import BACKSTOP_S, _Launch
+from raykit.fleet.supervisor import _Launch
 from raykit.records import AttemptStarted, GateResult, Launched, Place, Rated, Record, Released
 from raykit.store import people
 from raykit.store.accounts import open_ledger
@@ -656,9 +657,10 @@ def test_a_store_that_is_away_is_waited_for_no_longer_than_is_paid(
         raise StoreUnavailableError("no route to the store")
 
     began = time.monotonic()
-    launch._purse.reserve()
-    launch._purse._until = time.monotonic() + BACKSTOP_S + 1.0
-    monkeypatch.setattr(launch._purse, "reserve", lambda: None)
+    purse = launch._loop.purse
+    purse.reserve()
+    purse._until = time.monotonic() + BACKSTOP_S + 1.0
+    monkeypatch.setattr(purse, "reserve", lambda: None)
     monkeypatch.setattr(launch._log, "refresh", away)
     with pytest.raises(StoreUnavailableError, match="no route"):
         launch.run()
