@@ -103,8 +103,11 @@ def claim(
     approved: Approving | None = None,
     deviation: str | None = None,
     say: Callable[[str], None] = lambda line: None,
+    name: str | None = None,
 ) -> Claimed:
     """Decide how the run goes on, freeze what it is made of, and take it for a new launch.
+
+    `name` is what the launch is called, unless one of that name was there before.
 
     `approved` is what a person has said beforehand about money; without it, what needs an approval is refused. So is
     a plan that changed after results were seen, without a word on the `deviation`. Before an expensive plan starts, or
@@ -131,7 +134,7 @@ def claim(
     require_apart(site.plan)
     require_answered(site.store, site.name, ended=QC_GATE in log.state.failed)
     ready = make_ready(site)
-    task = task_of(site, ready)
+    task = task_of(site, ready, name if name is not None and _is_new(log, name) else None)
     _takeable(log.state, task)
     start = decide_start(
         site.store,
@@ -153,6 +156,10 @@ def claim(
         approve(site, spending, approved)
     _take(log, task)
     return Claimed(task=task, start=start, spending=spending)
+
+
+def _is_new(log: RunLog, name: str) -> bool:
+    return not any(isinstance(event, Launched) and event.launch == name for event in log.state.events)
 
 
 def claim_trial(

@@ -35,12 +35,19 @@ LEAVE_S, UNIT_S = 5.0, 60.0
 
 
 def launch(
-    site: Site, *, tell: Tell, say: Say, approved: Approving | None = None, deviation: str | None = None
+    site: Site,
+    *,
+    tell: Tell,
+    say: Say,
+    approved: Approving | None = None,
+    deviation: str | None = None,
+    name: str | None = None,
 ) -> Outcome:
     """Run a plan to its end, or go on with it; a finished plan is left alone.
 
     `tell` gets a glimpse every half second, `say` a line at every stage; `approved` is what a person lets it cost, and
-    `deviation` what one says of a plan that changed after results were seen.
+    `deviation` what one says of a plan that changed after results were seen. `name` is what the launch is called, where
+    that was said before it began.
 
     Raises:
         CancelledError: the experiment was ended for good.
@@ -73,7 +80,7 @@ def launch(
             experiment=site.name, run=site.run, reason="completed", update=ended_at, already=True, qc=qc
         )
     people = People(site.store, site.name)
-    claimed = claim(site, log, people, approved, deviation, say)
+    claimed = claim(site, log, people, approved, deviation, say, name)
     start = claimed.start
     if start.receipt is not None:
         say(f"resume from update {start.receipt.update:,} · {start.receipt.exactness}")
