@@ -18,7 +18,7 @@ from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from raykit.errors import Broken, InvalidInput, RaykitError, Refused, Unknown
 from raykit.fleet.pool.actor import ActorState, CameBack, Orders, hire, place_in
 from raykit.fleet.pool.lease import WorkerLease
-from raykit.fleet.session.local import NAMESPACE
+from raykit.fleet.session.driver import NAMESPACE
 from raykit.records import Place
 from raykit.steer import Hired
 from raykit.store.place import gone

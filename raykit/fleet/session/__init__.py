@@ -1,5 +1,7 @@
-"""A private local Ray for one launch, what dead launches left behind, does a cluster ask for its token."""
+"""The Ray that a launch works in: a private local one, or the cluster of its Ray job; what dead launches left behind;
+does a cluster ask for its token."""
 
+from raykit.fleet.session.here import RayHere, in_ray_job, open_ray
 from raykit.fleet.session.leftovers import Session, describe_sessions, end_leftovers
 from raykit.fleet.session.local import LocalRay, start_local
 from raykit.fleet.session.probe import check_cluster
@@ -11,9 +13,12 @@ __all__ = [
     "Listener",
     "LocalRay",
     "ProcessId",
+    "RayHere",
     "Session",
     "check_cluster",
     "describe_sessions",
     "end_leftovers",
+    "in_ray_job",
+    "open_ray",
     "start_local",
 ]

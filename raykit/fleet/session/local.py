@@ -10,8 +10,6 @@ import atexit
 import functools
 import logging
 import os
-import signal
-import socket
 import tempfile
 import threading
 import time
@@ -22,11 +20,18 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import ray
-from ray._private import auto_init_hook, parameter, ray_constants, services
-from ray._private import utils as ray_utils
+from ray._private import parameter, ray_constants, services
 from ray._raylet import AuthenticationTokenLoader, Config
 
 from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError, Unknown
+from raykit.fleet.session.driver import (
+    NAMESPACE,
+    answers,
+    never_connect_unasked,
+    replaced,
+    shut_down_ray,
+    sigterm_kept,
+)
 from raykit.fleet.session.environment import LOOPBACK, changed, launch_environment, ray_environment
 from raykit.fleet.session.folder import SessionFolder, create, locked, make_parent
 from raykit.fleet.session.leftovers import end_leftovers
@@ -34,9 +39,6 @@ from raykit.fleet.session.ports import SERVICES, PortClaim, Ports, claim_ports
 from raykit.fleet.session.probe import check_cluster
 from raykit.fleet.session.processes import ProcessId, alive, end_all, identify, of_session, started_here
 from raykit.fleet.session.sockets import Listener, listeners, require_loopback
-
-NAMESPACE: Final = "raykit"
-"""The Ray namespace of everything that raykit names."""
 
 TESTED_RAY: Final = "2.60"
 
@@ -98,6 +100,15 @@ class LocalRay:
         """Where the dashboard and the Jobs API answer."""
         return f"http://{LOOPBACK}:{self.ports.of('dashboard')}"
 
+    @property
+    def idle_s(self) -> None:
+        """Nothing in it outlives this process."""
+        return None
+
+    def wants(self, role: str) -> dict[str, Any]:
+        """What a worker of a pool asks for, beside CPUs and GPUs: one of the resource that is called as its role is."""
+        return {"resources": {role: 1}}
+
     def processes(self) -> set[ProcessId]:
         """What this session has started and still runs."""
         return started_here(self.session)
@@ -136,7 +147,7 @@ class LocalRay:
         atexit.unregister(self.close)
         try:
             self._recorded |= self.processes()
-            _shut_down_ray(_SHUTDOWN_TIMEOUT_S if self.lost() is None else _DEAD_TIMEOUT_S)
+            shut_down_ray(_SHUTDOWN_TIMEOUT_S if self.lost() is None else _DEAD_TIMEOUT_S)
             ended = end_all(self.session, self._remaining, grace_s=_GRACE_S)
         finally:
             self._environment.close()
@@ -163,7 +174,7 @@ class LocalRay:
         with (
             self._recording(),
             changed(ray_environment(self._place, self.ports)),
-            _sigterm_kept(),
+            sigterm_kept(),
             _private_ray(self._place, self.ports),
         ):
             ray.init(
@@ -230,7 +241,7 @@ class LocalRay:
         """Those of `services` that nobody serves when the time is over."""
         deadline = time.monotonic() + timeout_s
         while True:
-            missing = [service for service in services if not _answers(self.ports.of(service))]
+            missing = [service for service in services if not answers(LOOPBACK, self.ports.of(service))]
             if not missing or time.monotonic() >= deadline:
                 return missing
             time.sleep(_POLL_S)
@@ -255,7 +266,7 @@ def start_local(*, cpus: int, resources: Mapping[str, float], folder: Path | Non
         raise InvalidInput("a local Ray has to be started from the main thread")
     if ray.is_initialized():
         raise InvalidInput("this process already uses a Ray", remedy="ray.shutdown()")
-    _never_connect_unasked()
+    never_connect_unasked()
     end_leftovers(folder)
     parent = make_parent(folder)
     claim = claim_ports(cpus=cpus)
@@ -278,14 +289,6 @@ def start_local(*, cpus: int, resources: Mapping[str, float], folder: Path | Non
         local.close()
         raise
     return local
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection((LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager
@@ -314,9 +317,9 @@ def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
     own_group = functools.partial(services.ConsolePopen, process_group=0)
     # `launch_environment` does the first for Ray's processes; this one may have imported ray before.
     with (
-        _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False),
-        _replaced(parameter, "RayParams", params),
-        _replaced(services, "ConsolePopen", own_group),
+        replaced(ray_constants, "ENABLE_RAY_CLUSTER", False),
+        replaced(parameter, "RayParams", params),
+        replaced(services, "ConsolePopen", own_group),
     ):
         if services.resolve_ip_for_localhost(LOOPBACK) != LOOPBACK:
             raise InsecureClusterError(
@@ -326,47 +329,8 @@ def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
         yield
 
 
-def _never_connect_unasked() -> None:
-    """Let a call to Ray raise where there is none.
-
-    Else it would be a bare `ray.init()`, without a token: into whatever cluster that finds, or into one that listens to
-    everyone. A thread that outlives its session must not do that, so this is never put back.
-    """
-    auto_init_hook.enable_auto_connect = False  # read from the environment once, when ray was imported
-
-
-@contextmanager
-def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
-@contextmanager
-def _sigterm_kept() -> Iterator[None]:
-    """Put the SIGTERM handler back that `ray.init` replaces by one that aborts the process."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        # A SIGTERM while Ray comes up has to find the launch's own handler too.
-        with _replaced(ray_utils, "set_sigterm_handler", lambda handler: None):
-            yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
 def _read_token_again() -> None:
     # Ray reads mode and token once per process. Mode first: a thread of an earlier session that still drains
     # would otherwise abort the process when its token file is gone.
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
-
-
-def _shut_down_ray(timeout_s: float) -> None:
-    """`ray.shutdown`, which waits for a head that may be dead or stopped, within a bound."""
-    thread = threading.Thread(target=ray.shutdown, name="raykit-session-shutdown", daemon=True)
-    thread.start()
-    thread.join(timeout_s)

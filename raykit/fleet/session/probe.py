@@ -14,15 +14,15 @@ _TIMEOUT_S: Final = 10.0
 _SCHEMES: Final = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
-def check_cluster(address: str, token: str) -> None:
+def check_cluster(address: str, token: str | None) -> None:
     """Refuse a cluster whose Jobs API answers without `token`, or with any other.
 
     `address` is that of the dashboard, `http://host:port`. The token itself is sent last, to a server that
-    has just refused a wrong one.
+    has just refused a wrong one; without one, the cluster is found out all the same, before that is refused.
 
     Raises:
         InsecureClusterError: the Jobs API does not answer 401 without a token and 403 to a wrong one.
-        InvalidInput: no such address, nobody answers there, or the cluster does not accept `token`.
+        InvalidInput: no such address, nobody answers there, there is no token, or the cluster does not accept it.
         DeadlineError: no answer within ten seconds.
     """
     server = _server(address)
@@ -32,6 +32,13 @@ def check_cluster(address: str, token: str) -> None:
     wrong = _status(server, secrets.token_hex(32))
     if wrong != 403:
         raise _insecure(address, f"answered {wrong} to a wrong token", "403 to a wrong token")
+    if token is None:
+        raise InvalidInput(
+            f"the cluster at {address} asks for its token, and there is none here",
+            field="RAY_AUTH_TOKEN_PATH",
+            rule="the file that holds that cluster's token",
+            remedy="set RAY_AUTH_TOKEN_PATH to the token file of that cluster",
+        )
     right = _status(server, token)
     if right != 200:
         raise InvalidInput(
