@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from raykit.fleet.metrics import Dashboard
 from raykit.fleet.pool.actor import Orders
 from raykit.fleet.pool.desk import Found, Lost
 from raykit.ids import sha256
@@ -78,7 +79,6 @@ class FolderDesk:
 
     task_of_all: Count
     found: Found | None = None
-    most_workers: int = 0
     gained: dict[str, float] = field(default_factory=dict)
     """What it was told that workers have come to, added up."""
     started: list[tuple[float, str]] = field(default_factory=list)
@@ -123,9 +123,8 @@ class FolderDesk:
         self.started.append((limit_s, lease))
         return self.task_of_all
 
-    def publish(self, workers: int, gained: Mapping[str, float], *, fresh: bool) -> None:
+    def publish(self, dashboard: Dashboard, gained: Mapping[str, float], *, fresh: bool) -> None:
         assert fresh
-        self.most_workers = max(self.most_workers, workers)
         for name, count in gained.items():
             assert count >= 0
             self.gained[name] = self.gained.get(name, 0.0) + count

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from raykit.errors import BudgetError
-from raykit.fleet.generate_metrics import GenerateMetrics
 from raykit.fleet.generate_task import GENERATE, GenerateTask, Terms
+from raykit.fleet.metrics import Dashboard, SetFacts
 from raykit.fleet.pool.crew import PEAK
 from raykit.fleet.pool.desk import Found, Lost, cause_of
 from raykit.fleet.pool.lease import Price
@@ -86,7 +86,6 @@ class GenerateDesk:
         self._shards = Shards(store, terms.contract)
         self._people = People(store, terms.contract.experiment, by=self._by)
         self._acts = Acts()
-        self._metrics: GenerateMetrics | None = None
         self._claimants: set[str] = set()
         self._took: dict[int, int] = {}
         """By unit of the canary that this pool has made: what it took, in milliseconds."""
@@ -162,6 +161,7 @@ class GenerateDesk:
             ),
             unit=self._unit(),
             stop=self._stop(),
+            cause=None if self._held is None else self._held.pause.cause,
             counts={str(status): count for status, count in board.counts.items()},
         )
 
@@ -345,16 +345,19 @@ class GenerateDesk:
         """What a new worker does."""
         return GenerateTask(terms=self._terms, deadline_s=limit_s, lease=lease)
 
-    def publish(self, workers: int, gained: Mapping[str, float], *, fresh: bool) -> None:
+    def publish(self, dashboard: Dashboard, gained: Mapping[str, float], *, fresh: bool) -> None:
         """Tell the dashboard, and note what workers say of the units that they have made."""
         self._note(gained)
-        if self._metrics is None:
-            self._metrics = GenerateMetrics(self._contract.experiment, self._contract.name)
-        self._metrics.workers(workers)
-        rows = {name: gained.get(name, 0.0) for name in ("produced", "filtered", "failed")}
-        self._metrics.gained(rows, gained.get("units", 0.0), gained.get("all_s", 0.0))
-        if self.board is not None and fresh:
-            self._metrics.units({str(status): count for status, count in self.board.counts.items()})
+        counts = None if self.board is None else {str(each): n for each, n in self.board.counts.items()}
+        facts = SetFacts(
+            experiment=self._contract.experiment,
+            name=self._contract.name,
+            counts=counts if fresh else None,
+            rows=gained,
+            units=gained.get("units", 0.0),
+            seconds=gained.get("all_s", 0.0),
+        )
+        dashboard.publish(facts)
 
     def _note(self, gained: Mapping[str, float]) -> None:
         self._heard += gained.get("units", 0.0)

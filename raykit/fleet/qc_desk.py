@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from raykit.fleet.metrics import Dashboard, QcFacts
 from raykit.fleet.pool.desk import Found, Lost, cause_of
-from raykit.fleet.qc_metrics import QcMetrics
 from raykit.fleet.qc_task import Maker, QcTask
 from raykit.qc.backlog import Standing, takable, workable
 from raykit.read.qc import QcRead, QcReader, wanted_of
@@ -32,7 +32,6 @@ class QcDesk:
         self._store = store
         self._experiment = experiment
         self._bench = bench
-        self._metrics: QcMetrics | None = None
         self._by = f"QC pool of {launch}"
         self._mine = f"qc-{launch}-"
         self._reader = QcReader(store, experiment, run)
@@ -69,6 +68,7 @@ class QcDesk:
             most=1 if unit is None else None,  # one alone, until one check is measured
             unit=unit,
             stop=stop if cancelled is None else f"cancelled by {cancelled.person}: {cancelled.reason}",
+            cause=None if read.pause is None else read.pause.pause.cause,
             counts=read.counts(),
             oldest_s=read.oldest_s,
             failed=tuple(each.update for each in read.backlog.failed),
@@ -224,14 +224,17 @@ class QcDesk:
 
     # --- what the dashboard hears -------------------------------------------------------------------------------
 
-    def publish(self, workers: int, gained: Mapping[str, float], *, fresh: bool) -> None:
-        """Say how many workers there are, and if the store has just answered, how far the backlog is."""
-        if self._metrics is None:
-            self._metrics = QcMetrics(self._experiment)
-        self._metrics.workers(workers)
-        if self.read is not None and fresh:
-            self._metrics.backlog(self.read.counts(), self.read.oldest_s)
-            self._metrics.units(self.new_units())
+    def publish(self, dashboard: Dashboard, gained: Mapping[str, float], *, fresh: bool) -> None:
+        """Say how far the backlog is, if the store has just answered."""
+        if self.read is None or not fresh:
+            return
+        facts = QcFacts(
+            experiment=self._experiment,
+            counts=self.read.counts(),
+            oldest_s=self.read.oldest_s,
+            took_s=self.new_units(),
+        )
+        dashboard.publish(facts)
 
     def new_units(self) -> list[float]:
         """How long each check of this pool's workers took that was not told before, in seconds."""

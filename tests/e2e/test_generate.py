@@ -672,11 +672,14 @@ def test_what_it_does_is_on_the_dashboard(local: LocalRay, tmp_path: Path) -> No
         with urlopen(url, timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         for line in lines:
-            if line.startswith("ray_raykit_generate_") and 'set="digits"' in line:
+            if line.startswith("ray_raykit_") and 'experiment="digits"' in line:
                 name, _, value = line.rpartition(" ")
-                tag = "".join(name.partition(f'{key}="')[2].partition('"')[0] for key in ("state", "outcome"))
-                seen[f"{name.partition('{')[0][20:]}{tag and '.' + tag}"] = float(value)
-        return seen.get("rows_total.produced", 0) > 8 and seen.get("workers") == 2
+                tag = "".join(name.partition(f'{key}="')[2].partition('"')[0] for key in ("state", "kind"))
+                seen[f"{name.partition('{')[0].removeprefix('ray_raykit_')}{tag and '.' + tag}"] = float(
+                    value
+                )
+        produced = seen.get("generate_rows_total.produced", 0)
+        return produced > 8 and seen.get("fleet_workers.running") == 2
 
     working = threading.Thread(target=lambda: work.work(work.pool(slots=2)))
     working.start()
@@ -685,10 +688,11 @@ def test_what_it_does_is_on_the_dashboard(local: LocalRay, tmp_path: Path) -> No
     finally:
         work.stopped = "the test has seen enough"
         working.join(DEADLINE_S)
-    assert seen["units.published"] + seen["units.open"] + seen["units.claimed"] == 100
-    assert seen["units_total"] >= 2
-    assert seen["unit_seconds_total"] >= 0.8
-    assert seen["units.parked"] == 0
+    units = {name.rpartition(".")[2]: count for name, count in seen.items() if "generate_units." in name}
+    assert units["published"] + units["open"] + units["claimed"] == 100
+    assert seen["generate_units_total"] >= 2
+    assert seen["generate_unit_seconds_total"] >= 0.8
+    assert units["parked"] == 0
 
 
 @pytest.mark.long

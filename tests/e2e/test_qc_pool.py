@@ -363,7 +363,7 @@ def test_what_it_does_is_on_the_dashboard(work: Backlog, local: LocalRay) -> Non
             lines = answer.read().decode().splitlines()
         found = {}
         for line in lines:
-            if line.startswith("ray_raykit_qc_") and 'experiment="digits"' in line:
+            if line.startswith("ray_raykit_") and 'experiment="digits"' in line:
                 name, _, value = line.rpartition(" ")
                 state = name.partition('state="')[2].partition('"')[0]
                 found[f"{name.partition('{')[0][4:]}{state and '.' + state}"] = float(value)
@@ -373,12 +373,13 @@ def test_what_it_does_is_on_the_dashboard(work: Backlog, local: LocalRay) -> Non
         pool.turn()  # what nobody says again goes away: that is what absence means
         found = scraped()  # those of a while ago
         there = found.get("raykit_qc_requests.passed") == 5 and found.get("raykit_qc_units_total", 0) >= 5
-        there = there and found.get("raykit_qc_workers") == 1
+        there = there and found.get("raykit_fleet_workers.running") == 1
         return found if there else None
 
     seen = work.wait("all metrics", told)
     assert seen["raykit_qc_requests.pending"] == 0
-    assert seen["raykit_qc_workers"] == 1
+    assert seen["raykit_fleet_workers.running"] == 1
+    assert seen["raykit_fleet_workers.overdue"] == seen["raykit_paused"] == 0
     assert seen["raykit_qc_oldest_pending_seconds"] == 0
     assert seen["raykit_qc_units_total"] >= 5
     assert seen["raykit_qc_unit_seconds_count"] >= 5

@@ -1,14 +1,14 @@
 """What raykit says to Ray's dashboard: facts come in, and are said through `ray.util.metrics` while they hold.
 
-    board = Board(say)
-    board.tell(lambda: run_of(...))        # at every turn of a loop; about every two seconds it is said
-    board.publish(SearchFacts(...))        # now: what holds counts since the last time
+    dashboard = Dashboard(say)
+    dashboard.tell(lambda: run_of(...))      # at every turn of a loop; about every two seconds it is said
+    dashboard.publish(SearchFacts(...))      # now: what holds counts since the last time
 
 A metric that is absent is unknown. Every name, label and meaning is in `catalog`.
 """
 
-from raykit.fleet.metrics.board import EVERY_S, Board
 from raykit.fleet.metrics.catalog import METRICS, Metric
+from raykit.fleet.metrics.dashboard import EVERY_S, Dashboard
 from raykit.fleet.metrics.facts import (
     Facts,
     FleetFacts,
@@ -27,7 +27,7 @@ from raykit.fleet.metrics.facts import (
 __all__ = [
     "EVERY_S",
     "METRICS",
-    "Board",
+    "Dashboard",
     "Facts",
     "FleetFacts",
     "LineFacts",

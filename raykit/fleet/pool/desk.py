@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from raykit.fleet.metrics import Dashboard
 from raykit.fleet.pool.actor import Task
-from raykit.records import Claim, FailureKind
+from raykit.records import Cause, Claim, FailureKind
 from raykit.steer import Unit
+from raykit.work import failing
 from raykit.work.ending import unended, why_over
-from raykit.work.failing import Cause
 
 LATE_S: Final = 5.0
 """So long after its deadline an attempt of another pool is said to be over."""
@@ -29,7 +30,7 @@ class Lost:
     """How many of its turns are known to have come to something."""
 
 
-def cause_of(claim: Claim, lost: Mapping[str, Lost]) -> Cause | None:
+def cause_of(claim: Claim, lost: Mapping[str, Lost]) -> failing.Cause | None:
     """Why an attempt that nobody has ended is over: its worker is in `lost`, or is no process any more, or is late."""
     found = lost.get(claim.worker)
     return why_over(claim, now=time.time() - LATE_S) if found is None else unended(found.kind, found.why)
@@ -53,6 +54,8 @@ class Found:
     """One unit as it was measured."""
     stop: str | None = None
     """Why nobody may go on: a pause, or the end of the experiment."""
+    cause: Cause | None = None
+    """The cause of that pause."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """By state, for people."""
     oldest_s: float | None = None
@@ -99,7 +102,7 @@ class Desk(Protocol):
         """What a new worker does: a unit may take it `limit_s`, and `lease` pays for it."""
         ...
 
-    def publish(self, workers: int, gained: Mapping[str, float], *, fresh: bool) -> None:
-        """Tell the dashboard: how many workers there are, by what their tallies have grown since the last time, and,
-        if the store has just answered (`fresh`), how far the backlog is."""
+    def publish(self, dashboard: Dashboard, gained: Mapping[str, float], *, fresh: bool) -> None:
+        """Tell the dashboard by what the tallies of workers have grown since the last time, and, if the store has just
+        answered (`fresh`), how far the backlog is."""
         ...

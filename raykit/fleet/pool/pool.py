@@ -21,9 +21,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from raykit.errors import RaykitError, StoreUnavailableError, UnknownOutcomeError
+from raykit.fleet.metrics import Dashboard, FleetFacts
 from raykit.fleet.pool.crew import Crew, free_bytes
 from raykit.fleet.pool.desk import Desk, Found
 from raykit.fleet.pool.settings import Hiring
+from raykit.pauses import FleetState
 from raykit.steer import (
     Action,
     End,
@@ -103,6 +105,7 @@ class Pool:
         self._thread: threading.Thread | None = None
         # what follows belongs to the pool's own thread
         self._desk: Desk | None = None
+        self._dashboard = Dashboard(self._lines.append)
         self._told: Mapping[str, float] = {}
         """What the dashboard was told that workers have come to."""
         self._look_at = 0.0
@@ -366,8 +369,25 @@ class Pool:
             return
         tally = self._crew.tally
         gained = {name: count - self._told.get(name, 0.0) for name, count in tally.items()}
-        self._desk.publish(len(self._crew.workers), gained, fresh=self._away is None)
+        self._desk.publish(self._dashboard, gained, fresh=self._away is None)
         self._told = tally
+        self._dashboard.tell(self._fleet)
+
+    def _fleet(self) -> FleetFacts | None:
+        """Who works, and what is asked of them; None while people's pauses cannot be read."""
+        workers, found, stop = len(self._crew.workers), self._found, self._stop
+        if found is None or self._away is not None:
+            return None
+        asked: FleetState = "running" if stop is None else "pausing"
+        if stop is not None and time.monotonic() > stop.by:
+            asked = "overdue"
+        paused = 0 if stop is None else max(0, self._hiring.settings.slots - workers)
+        return FleetFacts(
+            experiment=self._hiring.experiment,
+            role=self._hiring.kind.role,
+            workers={asked: workers, "paused": paused},
+            pause=found.cause,
+        )
 
     def _glimpse(self) -> Glance:
         found = self._found

@@ -22,7 +22,7 @@ class Said(Protocol):
     def __call__(self, metric: Metric) -> Instrument: ...
 
 
-class Board:
+class Dashboard:
     """Says facts, again and again while they hold. Used by one thread.
 
     Nothing here waits, and nothing raises: a dashboard that does not work is said once, and never again tried.
