@@ -131,8 +131,6 @@ class Ruled(Record):
 class RowEnded(Record):
     """A row has come to its end."""
 
-    closes = True
-
     event: Literal["row_ended"] = "row_ended"
     row: Positive
     end: End
@@ -169,6 +167,8 @@ class Excluded(Record):
 
 class Picked(Record):
     """The best setting that was observed; nothing is recommended or approved by it."""
+
+    closes = True
 
     event: Literal["picked"] = "picked"
     row: Positive

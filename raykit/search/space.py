@@ -12,9 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from raykit.ids import canonical
+from raykit.ids import canonical, digest_of
 from raykit.plan.tables import Range
 from raykit.records import SearchRegistration
 
@@ -39,9 +37,12 @@ def grid(space: Space) -> Iterator[dict[str, Any]]:
 
 def drawn(space: Space, seed: int, row: int, again: int = 0) -> dict[str, Any]:
     """The setting of a row, drawn at random; `again` counts the draws that were not taken."""
-    names = sorted(space)
-    bits = np.random.PCG64([seed, row, again]).random_raw(len(names))
-    return {name: _value(space[name], int(raw)) for name, raw in zip(names, bits, strict=True)}
+    return {name: _value(space[name], _bits([seed, row, again, name])) for name in sorted(space)}
+
+
+def _bits(key: list[int | str]) -> int:
+    """64 random bits of a key: of its digest, which is the same with every version of everything."""
+    return int(digest_of(key)[:16], 16)
 
 
 def distinct(draw: Callable[[int], dict[str, Any]], space: Space, taken: Collection[bytes]) -> dict[str, Any]:
