@@ -32,12 +32,18 @@ from raykit.train.worker import work
 GANG_TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for the others in one collective call, beside what they may hold."""
 
+LOCAL_MODE = 0
+"""So many workers are, to Ray Train, one: the calling process itself, without a controller."""
 
-def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int, door: Door) -> None:
+
+def fit(
+    task: Task, plan: Plan, *, storage: Path, name: str, restarts: int, door: Door, here: bool = False
+) -> None:
     """Run the gang to its end, restarts included. Blocks; how the run ended is in the run's log.
 
     `storage` is a private folder for Ray Train's own notes, `name` new for every call; workers are started again
     at most `restarts` times, each time only after the `door`, which travels to them, has reserved that attempt.
+    With `here` the only worker is this very process, Ray Train's local mode: whoever started it starts it again.
 
     Raises:
         RaykitError: what a rank refused before its attempt had a number; later refusals are in the run's log.
@@ -51,9 +57,9 @@ def fit(task: Task, plan: Plan, *, storage: Path, name: str, restarts: int, door
     gpu = local_device(plan) == "cuda"
     trainer = DataParallelTrainer(
         _rank,
-        train_loop_config={"task": task.plain(), "refusal": str(refusal), "door": door},
+        train_loop_config={"task": task.plain(), "refusal": str(refusal), "door": door, "alone": here},
         scaling_config=ScalingConfig(
-            num_workers=plan.run.workers,
+            num_workers=LOCAL_MODE if here else plan.run.workers,
             use_gpu=gpu,
             resources_per_worker={"CPU": 1, **({"GPU": 1} if gpu else {})},
         ),
@@ -79,7 +85,8 @@ def _rank(config: dict[str, Any]) -> None:
     gang = _join(task)
     try:
         door = config["door"] if gang.leads else None
-        work(task, gang, Directive(), notice=_preemption, door=door)
+        # nobody tells a process that Ray Train has not started
+        work(task, gang, Directive(), notice=None if config["alone"] else _preemption, door=door)
     except RaykitError as error:
         print(f"{error.kind}: {error}")
         if gang.leads:
