@@ -14,7 +14,7 @@ from raykit.budget.admit import settle
 from raykit.budget.amounts import micros, worst_of
 from raykit.plan import Plan, decision_digest, load_plan, projection
 from raykit.records import EndReason, Held, Line, Locked, Planned, Record, Reserved, Terms
-from raykit.store.accounts import Identity, join_account
+from raykit.store.accounts import Identity, data_identity, join_account
 from raykit.store.ledger import Ledger
 
 PLAN = """\
@@ -101,9 +101,13 @@ class PaidByNode(RunMaker):
     def projection(self) -> str:
         return projection(self.plan, ceiling=self.ledger.book.allocations[self.experiment].ceiling)
 
-    def freeze(self) -> Locked:
-        locked = super().freeze()
-        who = Identity(experiment=self.experiment, decision=decision_digest(self.plan))
+    def lock_plan(self) -> Locked:
+        locked = super().lock_plan()
+        who = Identity(
+            experiment=self.experiment,
+            decision=decision_digest(self.plan),
+            data=data_identity(locked.data, locked.contract),
+        )
         self.ledger: Ledger = join_account(
             self.store, who, self.account, unit="usd", by="maker", at=self._tick()
         )

@@ -40,6 +40,7 @@ from raykit.records import (
     RunRecord,
     Segment,
     Series,
+    Setting,
     StopRequested,
     Superseded,
 )
@@ -65,6 +66,8 @@ class RunMaker:
     """What its checkpoints say that they took."""
     data: str = ""
     """What tells its members from those of other runs."""
+    setting: Setting | None = None
+    """What it has instead of what its plan says, where it is a trial."""
     ratios: Mapping[int, float] = {}
     """By update: what it scores on development, where that is not the usual."""
 
@@ -107,6 +110,18 @@ class RunMaker:
 
     def freeze(self) -> Locked:
         """Plan, lock, code, environment, members, the `locked` event and `run.json`."""
+        locked = self.lock_plan()
+        record = RunRecord(
+            experiment=self.experiment,
+            run=self.run,
+            setting=self.setting,
+            **locked.model_dump(exclude={"event"}),
+        )
+        self.store.put_new(layout.run_record(self.experiment, self.run), record.to_bytes())
+        return locked
+
+    def lock_plan(self) -> Locked:
+        """What all runs of a plan have in common; to do it again changes nothing."""
         name = self.experiment
         plan = self.plan_file()
         code, environment = b"tar of " + name.encode() * 200, canonical({"schema": 1, "python": "3.11"})
@@ -144,8 +159,6 @@ class RunMaker:
         )
         log = Log(self.store, layout.experiment_log(name), ExperimentEntry, by="maker")
         log.append(lambda entries: [] if entries else [self.locked], at=self._tick())
-        record = RunRecord(experiment=name, run=self.run, **self.locked.model_dump(exclude={"event"}))
-        self.store.put_new(layout.run_record(name, self.run), record.to_bytes())
         return self.locked
 
     def _members(self) -> str:
