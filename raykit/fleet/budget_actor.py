@@ -31,6 +31,7 @@ from raykit.errors import (
 )
 from raykit.fleet.desk import Desk, DeskState, Wanted
 from raykit.fleet.door import HOLD_S, Attempts, begin, elapsed_ms, grant_of, lease_of, require_open, reserve
+from raykit.fleet.metrics import Dashboard, Spenders
 from raykit.ids import Digest, digest_of
 from raykit.pauses import Acts, Role
 from raykit.records import EndReason
@@ -87,7 +88,8 @@ class BudgetActor:
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        self._desk = Desk(open_store(seat.root), seat.account, by=f"budget-actor-{os.getpid()}")
+        by = f"budget-actor-{os.getpid()}"
+        self._desk = Desk(open_store(seat.root), seat.account, by=by, tell=Spenders(Dashboard()).tell)
         self._called = time.monotonic()
         self._watch: asyncio.Task[None] | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -68,9 +68,18 @@ class Desk:
     """Serves one account within one event loop. `start` it once the loop runs."""
 
     def __init__(
-        self, store: ObjectStore, account: str, *, by: str, clock: Callable[[], float] = time.time
+        self,
+        store: ObjectStore,
+        account: str,
+        *,
+        by: str,
+        clock: Callable[[], float] = time.time,
+        tell: Callable[[Book, Collection[str]], None] = lambda book, leases: None,
     ) -> None:
+        """`tell` hears, on the ledger's thread, of the book and the names of its open leases after every round that the
+        store has answered."""
         self._store = store
+        self._tell = tell
         self._ledger = Ledger(store, account, by=by)
         self._people: dict[str, People] = {}
         self._clock = clock
@@ -193,6 +202,7 @@ class Desk:
         answers = self._ledger.decide_all(asks, at=now)
         self._heed()
         book = self._ledger.book
+        self._tell(book, self._open)
         return [
             answer if isinstance(answer, RaykitError) else _read(wanted, book, now)
             for wanted, answer in zip(batch, answers, strict=True)

@@ -22,6 +22,8 @@ class Glimpse:
     ratio: float | None
     committed: int | None
     attempt: int
+    again: bool = False
+    """An earlier launch has trained it before."""
     qc: str | None = None
     """How far its QC is, in a few words."""
 
@@ -73,7 +75,8 @@ class Followed:
     def glimpse(self, state: RunState, updates: int) -> Glimpse:
         """What the newest rows say, at the rate of the last few hundred."""
         attempt = state.attempt
-        if attempt is not None and state.launched is not None and attempt.launch != state.launched.launch:
+        launch = None if state.launched is None else state.launched.launch
+        if attempt is not None and launch is not None and attempt.launch != launch:
             attempt = None  # of an earlier launch; this one's has not started yet
         number = attempt.attempt if attempt else 0
         recent = [row for row in self.rows[-300:] if row.attempt == number]
@@ -89,6 +92,7 @@ class Followed:
             ratio=last.ratio if last else None,
             committed=state.committed,
             attempt=number,
+            again=any(each.launch != launch for each in state.attempts),
         )
 
 

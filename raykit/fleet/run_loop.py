@@ -17,6 +17,7 @@ from raykit import reconcile as brain
 from raykit.errors import BudgetError, CorruptError, RaykitError, StoreUnavailableError, UnknownOutcomeError
 from raykit.fleet.claim import Claimed
 from raykit.fleet.follow import Followed, Glimpse
+from raykit.fleet.metrics import Dashboard, Facts, run_of, trainers_of
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pictures import Pictures
 from raykit.fleet.purse import Purse
@@ -120,7 +121,9 @@ class RunLoop:
         tell: Tell,
         say: Say,
         role: Role = "train",
+        dashboard: Dashboard | None = None,
     ) -> None:
+        """`dashboard` hears of the run at every turn; None where whoever has several of these says it for all."""
         self.purse = Purse(site, claimed.task, claimed.spending)
         self._site = site
         self._task = claimed.task
@@ -131,7 +134,10 @@ class RunLoop:
         self._tell = tell
         self._say = say
         self._role = role
+        self._dashboard = dashboard
         self._paused: str | None = None
+        self._in_force: InForce | None = None
+        """The pause of the newest look."""
         self._overdrawn = False
         """What was reserved is used up, and no boundary came before."""
         self._followed = Followed()
@@ -250,6 +256,15 @@ class RunLoop:
         """Tell what the newest rows say."""
         glimpse = self._followed.glimpse(self._log.state, self._site.plan.run.updates)
         self._tell(replace(glimpse, qc=self._ended.qc))
+        if self._dashboard is not None:
+            self._dashboard.tell(lambda: self._facts(glimpse))
+
+    def _facts(self, glimpse: Glimpse) -> list[Facts]:
+        name, plan, pause = self._site.name, self._site.plan, self._in_force
+        workers = trainers_of(
+            name, self._role, glimpse, workers=plan.run.workers, pause=pause, now=time.time()
+        )
+        return [run_of(name, self._log.state, self._followed, glimpse), workers]
 
     def _failed_qc(self, state: brain.RunState) -> str | None:
         """The failed check that ends the attempt that is under way, where the plan says so."""
@@ -272,6 +287,7 @@ class RunLoop:
         """
         acts = self._people.refresh()
         found = in_force(acts, scopes_of(self._site.name, self._role, self._task.contract))
+        self._in_force = found
         words = None if found is None else found.words
         if acts.cancelled is not None:
             words = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"

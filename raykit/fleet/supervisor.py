@@ -13,6 +13,7 @@ from ray._private import worker as ray_worker
 
 from raykit.errors import PlanError
 from raykit.fleet.claim import Claimed, claim, completed_at
+from raykit.fleet.metrics import Dashboard
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.qc_beside import QcBeside, slots_of, words
@@ -112,6 +113,7 @@ class _Launch:
             ended=self._beside,
             tell=tell,
             say=say,
+            dashboard=Dashboard(say),
         )
 
     def run(self) -> Outcome:

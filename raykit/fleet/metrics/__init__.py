@@ -1,8 +1,8 @@
 """What raykit says to Ray's dashboard: facts come in, and are said through `ray.util.metrics` while they hold.
 
     dashboard = Dashboard(say)
-    dashboard.tell(lambda: run_of(...))      # at every turn of a loop; about every two seconds it is said
-    dashboard.publish(SearchFacts(...))      # now: what holds counts since the last time
+    dashboard.tell(lambda: [run_of(...), FleetFacts(...)])   # at every turn of a loop; said about every two seconds
+    dashboard.publish(SetFacts(...))                         # now: what holds counts since the last time
 
 A metric that is absent is unknown. Every name, label and meaning is in `catalog`.
 """
@@ -22,7 +22,9 @@ from raykit.fleet.metrics.facts import (
     asked_of,
     money_of,
     run_of,
+    trainers_of,
 )
+from raykit.fleet.metrics.spenders import Spenders
 
 __all__ = [
     "EVERY_S",
@@ -38,7 +40,9 @@ __all__ = [
     "Sample",
     "SearchFacts",
     "SetFacts",
+    "Spenders",
     "asked_of",
     "money_of",
     "run_of",
+    "trainers_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from raykit.fleet.metrics.catalog import Metric
@@ -43,22 +43,21 @@ class Dashboard:
         self._due = -float("inf")
         self._broken = False
 
-    def tell(self, *facts: Callable[[], Facts | None]) -> None:
-        """Say these facts, if it is time to: to be called at every turn of a loop. They are only made when they are."""
+    def tell(self, make: Callable[[], Iterable[Facts | None]]) -> None:
+        """Say what holds, if it is time to: to be called at every turn of a loop. The facts are made only then."""
         now = self._clock()
-        if now < self._due:
-            return
-        self._due = now + EVERY_S
-        for make in facts:
-            self._guarded(lambda make=make: self._publish(make()))  # type: ignore[misc]
+        if now >= self._due:
+            self._due = now + EVERY_S
+            self._guarded(lambda: self._publish(make()))
 
-    def publish(self, facts: Facts | None) -> None:
+    def publish(self, facts: Facts) -> None:
         """Say facts now: those that hold what was gained since the last time must not be left out."""
-        self._guarded(lambda: self._publish(facts))
+        self._guarded(lambda: self._publish([facts]))
 
-    def _publish(self, facts: Facts | None) -> None:
-        for sample in () if facts is None else facts.samples():
-            self._put(sample)
+    def _publish(self, facts: Iterable[Facts | None]) -> None:
+        for each in facts:
+            for sample in () if each is None else each.samples():
+                self._put(sample)
 
     def _put(self, sample: Sample) -> None:
         metric = sample.metric

@@ -184,6 +184,27 @@ def asked_of(
     return "running" if pause is None and not stopping else "pausing"
 
 
+def trainers_of(
+    experiment: str, role: Role, glimpse: Glimpse, *, workers: int, pause: InForce | None, now: float
+) -> FleetFacts:
+    """The ranks of a run as its launch sees them. Before they work nobody is there: a setup is no work."""
+    asked: FleetState | None = None
+    match glimpse.phase:
+        case "gates" | "training" | "stopping":
+            update_s = None if not glimpse.updates_per_s else 1 / glimpse.updates_per_s
+            asked = asked_of(pause, stopping=glimpse.phase == "stopping", now=now, update_s=update_s)
+        case "paused":
+            asked = "paused"
+        case "starting" if glimpse.again:
+            asked = "resuming"
+    return FleetFacts(
+        experiment=experiment,
+        role=role,
+        workers={} if asked is None else {asked: workers},
+        pause=None if pause is None else pause.pause.cause,
+    )
+
+
 # --- a run --------------------------------------------------------------------------------------------------
 
 

@@ -371,7 +371,7 @@ class Pool:
         gained = {name: count - self._told.get(name, 0.0) for name, count in tally.items()}
         self._desk.publish(self._dashboard, gained, fresh=self._away is None)
         self._told = tally
-        self._dashboard.tell(self._fleet)
+        self._dashboard.tell(lambda: [self._fleet()])
 
     def _fleet(self) -> FleetFacts | None:
         """Who works, and what is asked of them; None while people's pauses cannot be read."""
