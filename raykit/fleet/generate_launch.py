@@ -1,4 +1,4 @@
-"""One launch that makes synthetic sets, one after the other, on a private Ray of its own."""
+"""One launch that makes synthetic sets, one after the other, on a private Ray, or on the cluster of its Ray job."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import ray
-from ray._private import worker as ray_worker
 
 from raykit.errors import RaykitError, Refused, Stopped, Unknown
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
@@ -25,7 +25,7 @@ from raykit.fleet.generate_probe import Asked, Asking, Prober
 from raykit.fleet.generate_sets import Changed, Wanted
 from raykit.fleet.generate_task import GENERATE, Maker, Terms
 from raykit.fleet.pool.settings import PoolSettings
-from raykit.fleet.session import LocalRay, start_local
+from raykit.fleet.session import RayHere, open_ray
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
@@ -79,7 +79,6 @@ class Launch:
         """Somebody has said how many workers there are."""
         self._price = price_of(site, spending)
         self._seat = Seat(root=self._root, account=spending.ledger.account)
-        self._door = Teller(self._seat, hold_s=TELLER_S)
         self._launches: list[str] = []
         """One for each set: no worker and no lease is ever named like another one."""
         self._gpus = 0.0
@@ -104,13 +103,14 @@ class Launch:
         return Outcome(experiment=self._site.name, sets=found, cost=cost)
 
     @contextmanager
-    def _ray(self) -> Iterator[LocalRay]:
-        """A private Ray, with the actor that answers for the money."""
-        self._say("starting a private Ray on this machine")
-        local = start_local(cpus=self._slots + SPARE_CPUS, resources={GENERATE.role: float(self._slots)})
+    def _ray(self) -> Iterator[RayHere]:
+        """The Ray to work in, with the actor that answers for the money."""
+        local = open_ray(
+            cpus=self._slots, spare=SPARE_CPUS, resources={GENERATE.role: float(self._slots)}, say=self._say
+        )
         try:
-            ray_worker._worker_logs_enabled = False  # they would be on this process's stdout
-            self._say(f"dashboard {local.dashboard_url}")
+            self._seat = replace(self._seat, idle_s=local.idle_s)
+            self._door = Teller(self._seat, hold_s=TELLER_S)
             gpus = int(ray.cluster_resources().get("GPU", 0))
             self._slots, self._gpus = spread(self._slots, gpus, asked=self._asked_slots)
             served = open_seat(self._seat)  # it lives as long as this handle
@@ -129,7 +129,7 @@ class Launch:
 
     # --- one set --------------------------------------------------------------------------------------------
 
-    def _one_of(self, sets: Sequence[Wanted], wanted: Wanted, local: LocalRay) -> SetOutcome:
+    def _one_of(self, sets: Sequence[Wanted], wanted: Wanted, local: RayHere) -> SetOutcome:
         try:
             return self._one(wanted, local)
         except (Refused, Stopped) as error:
@@ -139,7 +139,7 @@ class Launch:
             self._say(f"{self._site.name}/{wanted.name}: {error}{way}")
             return SetOutcome(why=f"{wanted.name}: {error}", exit_code=error.exit_code)
 
-    def _one(self, wanted: Wanted, local: LocalRay) -> SetOutcome:
+    def _one(self, wanted: Wanted, local: RayHere) -> SetOutcome:
         if wanted.held is not None:
             self._say(f"{wanted.name} is {wanted.held.words}; {way_on(wanted.held)}")
             return SetOutcome(why=f"{wanted.name} is {wanted.held.words}", exit_code=4)
@@ -168,7 +168,7 @@ class Launch:
     # --- its contract ---------------------------------------------------------------------------------------
 
     def _frozen(
-        self, wanted: Wanted, launch: str, local: LocalRay
+        self, wanted: Wanted, launch: str, local: RayHere
     ) -> tuple[GenerationContract, Contracted] | None:
         """The contract, once the real producer was asked; None if a signal came first."""
         keep_parts(self._store, wanted)
@@ -198,7 +198,7 @@ class Launch:
         self._say(f"{self._site.name}/{wanted.name}: contract {contract.digest[:12]}, {contract.rows:,} rows")
         return contract, said
 
-    def _asked(self, wanted: Wanted, launch: str, local: LocalRay) -> Asked | None:
+    def _asked(self, wanted: Wanted, launch: str, local: RayHere) -> Asked | None:
         self._say(f"{self._site.name}/{wanted.name}: asking the producer for a first unit")
         plan, locked, target = self._site.plan, self._site.locked, wanted.target
         assert locked is not None
@@ -218,6 +218,7 @@ class Launch:
             door=self._door,
             price=self._price,
             gpus=self._gpus,
+            wants=local.wants(GENERATE.role),
             deadline_s=target.deadline_s,
             say=self._say,
         )
@@ -241,7 +242,7 @@ class Launch:
         contract: GenerationContract,
         said: Contracted,
         launch: str,
-        local: LocalRay,
+        local: RayHere,
     ) -> End:
         target = wanted.target
         terms = Terms(
@@ -259,6 +260,7 @@ class Launch:
             memory_bytes=_memory_bytes(wanted),
             slots=self._slots,
             gpus=self._gpus,
+            wants=local.wants(GENERATE.role),
             price=self._price,
             look_share=LOOK_SHARE,
         )

@@ -120,15 +120,17 @@ class Prober:
         door: PoolDoor,
         price: Price,
         gpus: float,
+        wants: Mapping[str, Any],
         deadline_s: float | None,
         say: Callable[[str], None],
     ) -> None:
-        """`deadline_s` is what one unit may take."""
+        """`deadline_s` is what one unit may take, `wants` what its process asks Ray for beside a CPU and `gpus`."""
         self._asking = asking
         self._launch = launch
         self._door = door
         self._price = price
         self._gpus = gpus
+        self._wants = wants
         self._limit_s = START_S + (2 + len(asking.options)) * (deadline_s or FIRST_S)
         self._say = say
 
@@ -191,7 +193,7 @@ class Prober:
         name = f"raykit-{GENERATE.role}-{draft.experiment}-{self._launch}-probe{n}"
         actor, reason = None, "killed"
         try:
-            options = options_of(name, resource=GENERATE.role, gpus=self._gpus)
+            options = options_of(name, gpus=self._gpus, wants=self._wants)
             actor = ray.remote(ProbeActor).options(**options).remote(self._asking)
             asked = self._wait(actor, lease, stop)
             reason = "completed"

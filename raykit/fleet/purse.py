@@ -29,6 +29,8 @@ class Purse:
         self._site = site
         self._task = task
         self._spending = spending
+        self.idle_s: float | None = None
+        """Of the budget actor: how long it may be idle, where it outlives this process."""
         self._granted = 1
         """The newest attempt of this launch whose lease is known here."""
         self._since = self._until = time.monotonic()
@@ -89,7 +91,7 @@ class Purse:
     @property
     def seat(self) -> Seat:
         """What the budget actor of this launch serves."""
-        return Seat(root=self._task.root, account=self._spending.ledger.account)
+        return Seat(root=self._task.root, account=self._spending.ledger.account, idle_s=self.idle_s)
 
     @property
     def spending(self) -> Spending:

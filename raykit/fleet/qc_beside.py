@@ -7,24 +7,25 @@ a person has reviewed, or gone on in spite of, is answered.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from raykit.errors import GateError, RaykitError
 from raykit.fleet.budget_actor import Seat, Teller
 from raykit.fleet.pool.lease import Price
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.pool.settings import PoolSettings, RayLost, not_watched
+from raykit.fleet.pool.settings import PoolSettings, RayLost, Wants, not_watched
 from raykit.fleet.qc_pictures import draw_qc
 from raykit.fleet.qc_pool import QcPool
+from raykit.fleet.session import cpus_here, require_room_here
 from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Spending
 from raykit.plan import Plan
 from raykit.plan.tables import Qc
 from raykit.qc.backlog import Standing, told, unheeded
 from raykit.read.qc import QcRead, QcReader, read_qc
+from raykit.read.qc_runs import MAIN, Whose
 from raykit.read.sizing import pool_of, rate_of
 from raykit.store.base import ObjectStore
 from raykit.store.people import pause
@@ -43,22 +44,24 @@ GIGABYTE = 10**9
 
 
 def spare_cpus(plan: Plan) -> int:
-    """The CPUs of this machine that training does not hold."""
-    return len(os.sched_getaffinity(0)) - plan.run.workers * plan.run.threads
+    """The CPUs that there are here and that training does not hold."""
+    return cpus_here() - plan.run.workers * plan.run.threads
 
 
 def require_apart(plan: Plan) -> None:
     """Let only a plan start whose checks have accelerators of their own, or a written reason to share.
 
     Raises:
-        GateError: training would hold all of this machine.
+        GateError: training would hold all CPUs that there are here; or the cluster of this Ray job is too small.
+        RaykitError: that cluster could not be joined.
     """
+    require_room_here(cpus=plan.run.workers + (0 if plan.qc is None else slots_of(plan)))
     if plan.qc is None or plan.qc.shares is not None or spare_cpus(plan) >= 1:
         return
-    cpus, held = len(os.sched_getaffinity(0)), plan.run.workers * plan.run.threads
+    cpus, held = cpus_here(), plan.run.workers * plan.run.threads
     fewer = "fewer run.workers or run.threads, or " if held > 1 else ""
     raise GateError(
-        f"training takes {held} of the {cpus} CPUs that this machine has for it: checks would run on the same ones",
+        f"training takes {held} of the {cpus} CPUs that there are for it: checks would run on the same ones",
         field="qc.shares",
         rule="checks run beside training, on accelerators of their own",
         remedy=f'{fewer}a written reason: qc.shares = "..."',
@@ -72,13 +75,16 @@ def slots_of(plan: Plan) -> int:
     return max(1, min(wanted, spare_cpus(plan)))
 
 
-def settings_of(plan: Plan, qc: Qc, price: Price, *, slots: int, gpus: float = 0.0) -> PoolSettings:
-    """What the plan says of its workers."""
+def settings_of(
+    plan: Plan, qc: Qc, price: Price, *, slots: int, gpus: float = 0.0, wants: Wants | None = None
+) -> PoolSettings:
+    """What the plan says of its workers; `wants` is what each asks Ray for beside a CPU and `gpus`."""
     return PoolSettings(
         deadline_s=qc.deadline_s,
         memory_bytes=None if qc.memory_gb is None else int(qc.memory_gb * GIGABYTE),
         slots=slots,
         gpus=gpus,
+        wants=wants or {},
         price=price,
     )
 
@@ -115,7 +121,7 @@ def heed(store: ObjectStore, read: QcRead, *, launch: str) -> str | None:
     unanswered = unheeded_failures(read)
     if not unanswered:
         return None
-    why = told(unanswered[0])
+    why = told(unanswered[0]) if read.run == MAIN else f"{read.run}: {told(unanswered[0])}"
     if read.on_failure == "stop":
         return f"gate: {why}"
     scope, person = f"experiment:{read.experiment}", f"launch {launch}"
@@ -149,11 +155,42 @@ def require_answered(store: ObjectStore, experiment: str, *, ended: bool) -> Non
 
 def words(glance: Glance) -> str | None:
     """`5 of 11`, `5 of 11, 1 failed`; None before anything is known."""
-    if not glance.counts:
-        return None
-    failed, required = glance.counts.get("failed", 0), glance.counts.get("required", 0)
-    done = glance.counts.get("passed", 0) + failed
+    return counted(glance.counts) if glance.counts else None
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """`5 of 11`, `5 of 11, 1 failed`."""
+    failed, required = counts.get("failed", 0), counts.get("required", 0)
+    done = counts.get("passed", 0) + failed
     return f"{done} of {required}" + (f", {failed} failed" if failed else "")
+
+
+def pool_beside(
+    site: Site,
+    qc: Qc,
+    whose: Whose,
+    launch: str,
+    spending: Spending,
+    seat: Seat,
+    *,
+    folder: Path,
+    gpus: float,
+    say: Callable[[str], None],
+    ray_lost: RayLost,
+) -> QcPool:
+    """The QC workers beside training, on what that does not hold."""
+    plan = site.plan
+    return QcPool(
+        site.root if "://" in site.root else str(Path(site.root).resolve()),
+        site.name,
+        whose,
+        launch,
+        settings=settings_of(plan, qc, price_of(plan, spending), slots=slots_of(plan), gpus=gpus),
+        door=Teller(seat, hold_s=ANSWER_S),
+        folder=folder,
+        say=say,
+        ray_lost=ray_lost,
+    )
 
 
 # --- beside a launch ----------------------------------------------------------------------------------------
@@ -172,6 +209,7 @@ class QcBeside:
         *,
         folder: Path,
         gpus: float,
+        wants: Wants | None = None,
         say: Callable[[str], None],
         ray_lost: RayLost = not_watched,
     ) -> None:
@@ -180,18 +218,8 @@ class QcBeside:
         self._launch = launch
         self._say = say
         self._reader = QcReader(site.store, site.name, RUN)
-        self._pool = QcPool(
-            site.root if "://" in site.root else str(Path(site.root).resolve()),
-            site.name,
-            RUN,
-            launch,
-            settings=settings_of(
-                site.plan, qc, price_of(site.plan, spending), slots=slots_of(site.plan), gpus=gpus
-            ),
-            door=Teller(seat, hold_s=ANSWER_S),
-            folder=folder,
-            say=say,
-            ray_lost=ray_lost,
+        self._pool = pool_beside(
+            site, qc, RUN, launch, spending, seat, folder=folder, gpus=gpus, say=say, ray_lost=ray_lost
         )
         self._told: set[int] = set()
         self._done = 0

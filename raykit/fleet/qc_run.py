@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import ray
-from ray._private import worker as ray_worker
 
 from raykit.errors import GateError, StoreUnavailableError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
@@ -20,7 +19,7 @@ from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.qc_beside import price_of, settings_of
 from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.qc_task import QC
-from raykit.fleet.session import LocalRay, end_leftovers, start_local
+from raykit.fleet.session import RayHere, open_ray
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site, stored_site
 from raykit.fleet.spending import Spending, open_spending
@@ -100,7 +99,9 @@ class _Run:
 
     def work(self) -> Outcome:
         with self._signals.handled() as handle:
-            local = self._start_ray()
+            local = open_ray(
+                cpus=self._slots, spare=SPARE_CPUS, resources={QC.role: float(self._slots)}, say=self._say
+            )
             try:
                 handle()  # Ray has put its own handlers there
                 why = self._until_done(local)
@@ -111,26 +112,17 @@ class _Run:
             return _outcome(read, stopped=f"ended by {self._signals.come}")
         return _outcome(read, stopped=why)
 
-    def _start_ray(self) -> LocalRay:
-        for ended in end_leftovers():
-            self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
-        self._say("starting a private Ray on this machine")
-        local = start_local(cpus=self._slots + SPARE_CPUS, resources={QC.role: float(self._slots)})
-        ray_worker._worker_logs_enabled = False  # they would be on this process's stdout
-        self._say(f"dashboard {local.dashboard_url}")
-        return local
-
-    def _until_done(self, local: LocalRay) -> str | None:
+    def _until_done(self, local: RayHere) -> str | None:
         """Work; why that came to an end although something is open."""
         root = self._site.root if "://" in self._site.root else str(Path(self._site.root).resolve())
-        seat = Seat(root=root, account=self._spending.ledger.account)
+        seat = Seat(root=root, account=self._spending.ledger.account, idle_s=local.idle_s)
         served = open_seat(seat)  # it lives as long as this handle
         pool = QcPool(
             root,
             self._site.name,
             self._run,
             secrets.token_hex(6),
-            settings=self._settings(),
+            settings=self._settings(local),
             door=Teller(seat, hold_s=TELLER_S),
             folder=local.folder,
             say=self._say,
@@ -142,11 +134,12 @@ class _Run:
             pool.close()
             del served
 
-    def _settings(self) -> PoolSettings:
+    def _settings(self, local: RayHere) -> PoolSettings:
         plan = self._site.plan
         assert plan.qc is not None
         gpus = 1.0 if ray.cluster_resources().get("GPU", 0) >= self._slots else 0.0
-        return settings_of(plan, plan.qc, price_of(plan, self._spending), slots=self._slots, gpus=gpus)
+        price, wants = price_of(plan, self._spending), local.wants(QC.role)
+        return settings_of(plan, plan.qc, price, slots=self._slots, gpus=gpus, wants=wants)
 
     def _follow(self, pool: QcPool) -> str | None:
         began, away_since = time.time(), None

@@ -9,7 +9,6 @@ import time
 from dataclasses import replace
 
 import ray
-from ray._private import worker as ray_worker
 
 from raykit.errors import PlanError
 from raykit.fleet.claim import Claimed, claim, completed_at
@@ -18,7 +17,7 @@ from raykit.fleet.outcome import Outcome
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.qc_beside import QcBeside, slots_of, words
 from raykit.fleet.run_loop import RunLoop, Say, Tell
-from raykit.fleet.session import LocalRay, end_leftovers, start_local
+from raykit.fleet.session import RayHere, open_ray
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving
@@ -102,7 +101,7 @@ class _Launch:
         self._log = log
         self._say = say
         self._signals = Signals(say)
-        self._ray: LocalRay | None = None
+        self._ray: RayHere | None = None
         self._beside = _Beside(self._signals)
         self._loop = RunLoop(
             site,
@@ -135,18 +134,16 @@ class _Launch:
         return replace(loop.outcome(), cost=cost, qc=beside.read(), pictures=beside.pictures)
 
     def _start_ray(self) -> None:
-        for ended in end_leftovers():
-            self._say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
-        self._say("starting a private Ray on this machine")
         plan = self._site.plan
         slots = 0 if plan.qc is None else slots_of(plan)
-        self._ray = start_local(
-            cpus=plan.run.workers + SPARE_CPUS + slots, resources={"qc": float(slots)} if slots else {}
+        self._ray = open_ray(
+            cpus=plan.run.workers + slots,
+            spare=SPARE_CPUS,
+            resources={"qc": float(slots)} if slots else {},
+            say=self._say,
         )
-        # Ray prints what happens to its workers on this process's stdout, where the result belongs.
-        ray_worker._worker_logs_enabled = False
-        self._say(f"dashboard {self._ray.dashboard_url}")
         purse = self._loop.purse
+        purse.idle_s = self._ray.idle_s
         self._loop.open(storage=self._ray.folder / "train", door=purse.door())
         if plan.qc is not None:
             free = int(ray.cluster_resources().get("GPU", 0)) - plan.run.workers
@@ -158,6 +155,7 @@ class _Launch:
                 purse.seat,
                 folder=self._ray.folder,
                 gpus=1.0 if free >= slots else 0.0,
+                wants=self._ray.wants("qc"),
                 say=self._say,
                 ray_lost=self._ray.lost,
             )

@@ -152,7 +152,7 @@ class Crew:
         if not self._reserved(lease, now):
             return False
         orders = self._orders(n, task(lease.name))
-        options = options_of(hiring.actor(n), resource=hiring.kind.role, gpus=hiring.settings.gpus)
+        options = options_of(hiring.actor(n), gpus=hiring.settings.gpus, wants=hiring.settings.wants)
         self.workers[orders.worker] = HiredWorker(orders, options, lease=lease, now=now)
         self._next += 1
         return True

@@ -216,14 +216,14 @@ class HiredWorker:
                 pass
 
 
-def options_of(actor: str, *, resource: str, gpus: float) -> dict[str, Any]:
+def options_of(actor: str, *, gpus: float, wants: Mapping[str, Any]) -> dict[str, Any]:
     """What Ray is asked for. Nothing is restarted or repeated by Ray: the pool does both, and counts."""
     return {
+        **wants,
         "name": actor,
         "namespace": NAMESPACE,
         "num_cpus": 1,
         "num_gpus": gpus,
-        "resources": {resource: 1},
         "max_restarts": 0,
         "max_task_retries": 0,
     }

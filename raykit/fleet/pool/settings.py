@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from raykit.errors import RaykitError
 from raykit.fleet.pool.lease import PoolDoor, Price
 from raykit.pauses import Role
+
+Wants = Mapping[str, Any]
+"""What a worker asks Ray for, beside CPUs and GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +20,7 @@ class Kind:
     """What the workers of a pool do."""
 
     role: Role
-    """What a pause may name. It is the line that pays, too, the Ray resource of which each worker takes one, and a part
-    of every worker's name."""
+    """What a pause may name. It is the line that pays, too, and a part of every worker's name."""
     word: str
     """What people read."""
 
@@ -34,6 +37,8 @@ class PoolSettings:
     """How many workers there may be at once."""
     gpus: float = 0.0
     """Of each worker. With one, the machine's memory says little about it, and bounds nothing."""
+    wants: Wants = field(default_factory=dict)
+    """Of each worker: see `RayHere.wants`."""
     price: Price = field(default_factory=Price)
     look_share: int = 4
     """Between two looks at the whole backlog: so many times what the last one took."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ray._private import worker as ray_worker
+
 from raykit.errors import Unknown
-from raykit.fleet.session.joined import join_ray
+from raykit.fleet.session.joined import JoinedRay, cluster_most, join_ray, require_room
 from raykit.fleet.session.leftovers import end_leftovers
 from raykit.fleet.session.local import start_local
-from raykit.fleet.session.processes import Ended
 
 JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray's own variable, which its job supervisor sets for the entrypoint of a job, and for nothing else."""
@@ -56,27 +57,77 @@ class RayHere(Protocol):
 def in_ray_job() -> bool:
     """Whether a job supervisor has started this process: `ray job submit`, the Jobs API, or KubeRay's RayJob.
 
-    A `RAY_ADDRESS` alone is not enough: it may have been left in the environment by anything.
+    A `RAY_ADDRESS` alone is not enough: anything may have left it in the environment.
     """
     return bool(os.environ.get(JOB_CONFIG)) and bool(os.environ.get("RAY_ADDRESS"))
 
 
 def open_ray(
-    *, cpus: int, gpus: int = 0, resources: Mapping[str, float] | None = None, folder: Path | None = None
-) -> tuple[RayHere, list[Ended]]:
-    """The Ray to work in, and the leftovers of killed launches that were ended before.
+    *,
+    cpus: int,
+    gpus: int = 0,
+    spare: int = 0,
+    resources: Mapping[str, float] | None = None,
+    say: Callable[[str], None],
+) -> RayHere:
+    """The Ray to work in: the cluster that runs this Ray job; outside of a job a private one on this machine.
 
-    Inside a Ray job that is the cluster which runs the job; anywhere else a private one on this machine, with these
-    `resources`. `cpus` and `gpus` are what the work needs to be there at once. Call it from the main thread.
+    The work needs `cpus` and `gpus` at once. A private Ray has `spare` CPUs more, and these `resources`; before it
+    starts, what killed launches have left is ended. Call it from the main thread.
 
     Raises:
         GateError: the cluster that runs this job can never give so much.
-        InvalidInput: this process already uses a Ray, this is not the main thread, or the folder cannot be used.
+        InvalidInput: this process already uses another Ray, this is not the main thread, or the folder of sessions
+            cannot be used.
         InsecureClusterError: the Ray would listen beyond loopback, or serve without a token.
         DeadlineError: Ray did not answer in time.
         RaykitError: Ray did not start, or could not be joined.
     """
+    here: RayHere
     if in_ray_job():
-        return join_ray(os.environ["RAY_ADDRESS"], cpus=cpus, gpus=gpus, folder=folder), []
-    ended = end_leftovers(folder)
-    return start_local(cpus=cpus, resources=resources or {}, folder=folder), ended
+        here = _the_cluster()
+        require_room(cpus=cpus, gpus=gpus)
+        say(f"joined the Ray cluster of this job, {here.session}")
+    else:
+        for ended in end_leftovers():
+            say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
+        say("starting a private Ray on this machine")
+        here = start_local(cpus=cpus + spare, resources=resources or {})
+    # Ray prints what happens to its workers on this process's stdout, where the result belongs.
+    ray_worker._worker_logs_enabled = False
+    say(f"dashboard {here.dashboard_url}")
+    return here
+
+
+def cpus_here() -> int:
+    """The CPUs that work started by this process may use: of its cluster inside a Ray job, else of this machine.
+
+    Raises:
+        RaykitError: the cluster could not be joined; see `open_ray`.
+    """
+    if not in_ray_job():
+        return len(os.sched_getaffinity(0))
+    _the_cluster()
+    return int(cluster_most()["CPU"])
+
+
+def require_room_here(*, cpus: int, gpus: int = 0) -> None:
+    """See, before anything is reserved, that work could ever have so much at once. A private Ray is as large as asked.
+
+    Raises:
+        GateError: the cluster that runs this job can never give so much.
+        RaykitError: the cluster could not be joined; see `open_ray`.
+    """
+    if in_ray_job():
+        _the_cluster()
+        require_room(cpus=cpus, gpus=gpus)
+
+
+_joined: list[JoinedRay] = []
+"""The one cluster that this process has joined. A job belongs to its cluster, so it is joined once, and kept."""
+
+
+def _the_cluster() -> JoinedRay:
+    if not _joined or _joined[0].closed:
+        _joined[:] = [join_ray(os.environ["RAY_ADDRESS"])]
+    return _joined[0]

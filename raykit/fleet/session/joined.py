@@ -51,6 +51,11 @@ class JoinedRay:
         self._closed = False
 
     @property
+    def closed(self) -> bool:
+        """Whether this process has left it."""
+        return self._closed
+
+    @property
     def session(self) -> str:
         """Ray's own name of the cluster's session."""
         return str(ray_worker.global_worker.node.session_name)
@@ -99,13 +104,10 @@ class JoinedRay:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def join_ray(address: str, *, cpus: int, gpus: int, folder: Path | None = None) -> JoinedRay:
+def join_ray(address: str) -> JoinedRay:
     """Connect to the cluster at `address`, the `host:port` of its head, once it is seen to ask for its token.
 
-    `folder` is where the private folder goes, by default the temporary folder.
-
     Raises:
-        GateError: the cluster can never give so many CPUs or GPUs at once.
         InvalidInput: this process already uses a Ray, or the address or the token is not usable.
         InsecureClusterError: the cluster serves without a token.
         DeadlineError: the cluster did not answer in time.
@@ -124,16 +126,8 @@ def join_ray(address: str, *, cpus: int, gpus: int, folder: Path | None = None) 
         raise RaykitError(
             f"the cluster at {address} could not be joined: {str(error).strip()[-1000:]}"
         ) from error
-    ray_worker._worker_logs_enabled = (
-        False  # they would be on this process's stdout, where the result belongs
-    )
-    joined = JoinedRay(address, url, _private_folder(folder))
+    joined = JoinedRay(address, url, Path(tempfile.mkdtemp(prefix="raykit-job-")))
     atexit.register(joined.close)
-    try:
-        require_room(cpus=cpus, gpus=gpus)
-    except BaseException:
-        joined.close()
-        raise
     return joined
 
 
@@ -180,9 +174,8 @@ def _dashboard_of(address: str) -> str:
         found = GcsClient(address=address).internal_kv_get(
             _WEB, ray_constants.KV_NAMESPACE_DASHBOARD, timeout=_ASK_S
         )
-    except (
-        Exception
-    ) as error:  # Ray's own kinds differ by what is wrong; what is known is that it did not say
+    except Exception as error:
+        # Ray's own kinds differ by what is wrong; what is known is that it did not say.
         raise InvalidInput(
             f"the head of the cluster at {address} does not answer this process: {str(error).strip()[:300]}",
             field="RAY_ADDRESS",
@@ -196,7 +189,3 @@ def _dashboard_of(address: str) -> str:
         )
     url = found.decode()
     return url if "://" in url else f"http://{url}"
-
-
-def _private_folder(folder: Path | None) -> Path:
-    return Path(tempfile.mkdtemp(prefix="raykit-job-", dir=folder))
