@@ -30,8 +30,8 @@ TRAIN = "train"
 class Progress:
     """How far the run is: what is left of the work is expected at this pace."""
 
-    launch: str | None = None
-    """The launch that has the run; None if none has."""
+    launches: tuple[str, ...] = ()
+    """Those that are at work: the launch that has the run, or those of the trials that are trained."""
     complete: bool = False
     update: int = 0
     updates: int | None = None
@@ -351,7 +351,7 @@ def _money(
 def _leases(book: Book, experiment: str, progress: Progress, now: float) -> Iterator[LeaseMoney]:
     for lease in book.open_leases(experiment):
         reserved = lease.reserved
-        running = progress.launch is not None and reserved.lease.startswith(f"{progress.launch}-")
+        running = any(reserved.lease.startswith(f"{launch}-") for launch in progress.launches)
         so_far = min(lease.worst, measured(reserved.terms, _elapsed_ms(lease, now))) if running else 0
         yield LeaseMoney(
             lease=reserved.lease,
@@ -419,7 +419,7 @@ def _projected(
 
 def _approval_due(book: Book, allocation: Allocation, digest: str | None, progress: Progress) -> bool:
     """Would the next attempt be refused for want of an approval? It reserves at most what its line has left."""
-    if progress.complete or progress.launch is not None or allocation.closed or digest is None:
+    if progress.complete or progress.launches or allocation.closed or digest is None:
         return False
     limit = bound(book, allocation.experiment, digest)
     left = max(0, allocation.remaining(TRAIN))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, overload
 
-from raykit.errors import CorruptError, InvalidInput, NotFoundError
+from raykit.errors import CorruptError, InvalidInput, NotFoundError, RaykitError
 from raykit.ids import safe_name
 from raykit.pauses import Acts, fold_acts
 from raykit.plan import Lock
 from raykit.read.money import AccountMoney, Ledgers, Money, Progress, account_money, money_of
 from raykit.read.qc import QcReader
 from raykit.read.rows import RowTable
-from raykit.read.view import Figures, RunView, fleet_of, selection, view_run
+from raykit.read.view import Figures, RunView, fleet_of, selection, trial_row, view_run
 from raykit.records import (
     Commit,
     EvaluationRow,
@@ -35,6 +35,8 @@ from raykit.store.place import alive
 
 if TYPE_CHECKING:
     from raykit.read.generation import GenerationReader
+    from raykit.read.search import SearchReader
+    from raykit.read.searchview import SearchRead
     from raykit.read.setview import SetRead
 
 AnyTable = RowTable[Row] | RowTable[EvaluationRow] | RowTable[MonitorRow]
@@ -55,10 +57,17 @@ class _Around:
 
     ledgers: Ledgers
     fleet: Log[FleetEntry]
+    searches: dict[str, SearchReader] = field(default_factory=dict)
+    """By experiment."""
 
 
-PARTS = frozenset(("log", "plans", "code", "env", "data", "runs", "qc", "generation", "inputs", "report"))
+PARTS = frozenset(
+    ("log", "plans", "code", "env", "data", "runs", "qc", "generation", "inputs", "searches", "report")
+)
 """Folders of an experiment: where none of them is, somebody else's files lie."""
+
+SEARCH = "main"
+"""The name of an experiment's search: a plan has one."""
 
 LET_GO = frozenset({"completed", "paused", "failed"})
 """States of a run whose launch has ended in good order."""
@@ -71,12 +80,16 @@ def _progress(view: RunView, now: float) -> Progress:
     at_work = view.holder is not None
     settling = view.state in LET_GO and view.heard_at is not None and now - view.heard_at < SETTLING_S
     return Progress(
-        launch=view.launch if at_work or settling else None,
+        launches=(view.launch,) if view.launch is not None and (at_work or settling) else (),
         complete=view.state == "completed",
         update=view.update,
         updates=view.updates,
         update_s=view.figures.update_s,
     )
+
+
+def _search_progress(read: SearchRead) -> Progress:
+    return Progress(launches=read.launches, complete=read.complete)
 
 
 class Root:
@@ -98,14 +111,16 @@ class Root:
         names = folders(self.store, layout.experiments())
         return [name for name in names if not PARTS.isdisjoint(folders(self.store, layout.experiment(name)))]
 
-    def runs(self, experiment: str | None = None) -> list[RunView]:
-        """Every run, or those of one experiment. A run that cannot be read is there too, as `corrupt`.
+    def runs(self, experiment: str | None = None, *, trials: bool = True) -> list[RunView]:
+        """Every run, or those of one experiment; without `trials`, none of a search: `searches` has those.
+
+        A run that cannot be read is there too, as `corrupt`.
 
         Raises:
             NotFoundError: there is no such experiment.
             StoreUnavailableError: the store did not answer.
         """
-        names = self._run_names(experiment)
+        names = self._run_names(experiment, trials=trials)
         if experiment is not None and not names:
             raise self._unknown(experiment)
         around = self._around()
@@ -133,6 +148,38 @@ class Root:
         """
         return RunReader(self, *self.resolve(name), self._around())
 
+    def searches(self) -> list[SearchRead]:
+        """Every search.
+
+        Raises:
+            CorruptError: a log, a record or a ledger is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        around = self._around()
+        return [self.search_beside(name, around) for name in self.experiments() if self.has_search(name)]
+
+    def search(self, name: str) -> SearchRead:
+        """The search of an experiment: its table of trials, the pick, who is waited for.
+
+        Raises:
+            UnsafeNameError: it cannot be a name.
+            NotFoundError: there is no such search.
+            CorruptError: a log, a record or the ledger is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        if not self.has_search(name):
+            raise self._no_search(name)
+        return self.search_beside(name, self._around())
+
+    def has_search(self, experiment: str) -> bool:
+        """Whether the runs of an experiment are the trials of a search.
+
+        Raises:
+            UnsafeNameError: it cannot be a name.
+            StoreUnavailableError: the store did not answer.
+        """
+        return self.store.head(layout.search_registration(experiment, SEARCH)) is not None
+
     def now(self) -> float:
         """The time by which views are made."""
         return self._clock()
@@ -147,7 +194,10 @@ class Root:
         """
         around = self._around()
         found = [run for _, run in self._run_names(safe_name(name))]
-        progress = _progress(self._seen(name, found[0]), self._clock()) if len(found) == 1 else Progress()
+        if self.has_search(name):
+            progress = _search_progress(self.search_beside(name, around))
+        else:
+            progress = _progress(self._seen(name, found[0]), self._clock()) if len(found) == 1 else Progress()
         money = money_of(self.store, name, self._clock(), progress=progress, ledgers=around.ledgers)
         if money is None:
             raise NotFoundError(
@@ -229,13 +279,15 @@ class Root:
         Raises:
             UnsafeNameError: it cannot be a name.
             NotFoundError: there is no such run.
-            InvalidInput: the experiment has several runs.
+            InvalidInput: the experiment has several runs, or is a search.
             StoreUnavailableError: the store did not answer.
         """
         experiment, slash, run = name.partition("/")
         found = [found for _, found in self._run_names(safe_name(experiment))]
         if slash and run in found:
             return experiment, run
+        if self.has_search(experiment):
+            raise self._is_search(experiment, run, found)
         if slash or not found:
             raise self._unknown(name)
         if len(found) > 1:
@@ -249,9 +301,62 @@ class Root:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _run_names(self, experiment: str | None) -> list[tuple[str, str]]:
+    def _run_names(self, experiment: str | None, *, trials: bool = True) -> list[tuple[str, str]]:
         names = self.experiments() if experiment is None else [experiment]
-        return [(name, run) for name in names for run in folders(self.store, layout.runs(name))]
+        return [
+            (name, run)
+            for name in names
+            for run in folders(self.store, layout.runs(name))
+            if trials or trial_row(run) is None
+        ]
+
+    def search_beside(self, experiment: str, around: _Around) -> SearchRead:
+        """A search, with its logs read on from where they were left.
+
+        Raises:
+            NotFoundError: the experiment has none.
+            CorruptError: a log, a record or the ledger is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        if experiment not in around.searches:
+            # Here, because it needs numpy: who searches nothing does without.
+            from raykit.read.search import SearchReader
+
+            around.searches[experiment] = SearchReader(self.store, experiment, ledgers=around.ledgers)
+        read = around.searches[experiment].look(now=self._clock())
+        if read is None:
+            raise self._no_search(experiment)
+        return read
+
+    def _no_search(self, name: str) -> NotFoundError:
+        there = [each for each in self.experiments() if self.has_search(each)]
+        close = difflib.get_close_matches(name, there, n=1)
+        return NotFoundError(
+            f"there is no search {name} in {self.store.url}",
+            field="NAME",
+            value=name,
+            rule=f"did you mean {close[0]}?" if close else ", ".join(there[:10]) or "a plan with [search]",
+            remedy="raykit search status" if there else "raykit search PLAN",
+        )
+
+    def _is_search(self, experiment: str, run: str, begun: Sequence[str]) -> RaykitError:
+        """Why a search, or a row of it, is not the run that is asked for."""
+        shown = f"{experiment}/{begun[0]} to {begun[-1]}" if begun else "none has begun"
+        if not run:
+            return InvalidInput(
+                f"{experiment} is a search, and its trials are its runs",
+                field="RUN",
+                value=experiment,
+                rule=f"one of its trials: {shown}",
+                remedy=f"raykit search status {experiment}",
+            )
+        return NotFoundError(
+            f"{experiment}/{run} is no trial that has begun",
+            field="RUN",
+            value=f"{experiment}/{run}",
+            rule=f"one of its trials: {shown}",
+            remedy=f"raykit search status {experiment}",
+        )
 
     def _unknown(self, name: str) -> NotFoundError:
         names = [f"{experiment}/{run}" for experiment, run in self._run_names(None)]
@@ -369,13 +474,19 @@ class RunReader:
             self._root.store,
             self.experiment,
             now,
-            progress=_progress(seen, now),
+            progress=self._progress(seen, now),
             locked=acts.locked[-1] if acts.locked else None,
             ledgers=self._around.ledgers,
         )
         seen = replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
         seen = _readable(seen, lambda: replace(seen, qc=self._qc.look(now=now, acts=acts)))
         return _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
+
+    def _progress(self, seen: RunView, now: float) -> Progress:
+        """How far the work is that its money pays for: of a trial, its whole search."""
+        if seen.row is None or not self._root.has_search(self.experiment):
+            return _progress(seen, now)
+        return _search_progress(self._root.search_beside(self.experiment, self._around))
 
     def _generated(self, seen: RunView, acts: Acts, now: float) -> Sequence[SetRead]:
         """The synthetic sets of its experiment."""

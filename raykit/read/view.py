@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from raykit.errors import CorruptError
-from raykit.pauses import OVERDUE_S, Acts, FleetState, InForce, in_force, scopes_of
+from raykit.pauses import OVERDUE_S, Acts, FleetState, InForce, Role, in_force, scopes_of
 from raykit.plan import Lock
 from raykit.read.money import Money
 from raykit.read.qc import QcRead
@@ -48,6 +48,9 @@ Health = Literal["ok", "nonfinite", "collapsed", "silent", "corrupt", "unknown"]
 """What its rows say, whatever the state: a completed run is healthy only if its rows are."""
 
 LIVE: frozenset[State] = frozenset({"starting", "running", "stopping"})
+MAIN = "main"
+"""The run of a plan that is not a search."""
+
 RECENT_ROWS = 8
 QUIET_UPDATES = 10
 """A running attempt that is silent for so many of its own updates, and for a lease, is called silent."""
@@ -180,6 +183,16 @@ class RunView:
         return f"{self.experiment}/{self.run}"
 
     @property
+    def row(self) -> int | None:
+        """The row of its search's table, of a trial."""
+        return trial_row(self.run)
+
+    @property
+    def role(self) -> Role:
+        """By which pauses reach it."""
+        return "train" if self.row is None else "search"
+
+    @property
     def complete(self) -> bool:
         """It has trained to its end, and all that had to be examined was examined and reviewed by a person."""
         return self.state == "completed" and (self.qc is None or self.qc.backlog.complete)
@@ -236,6 +249,16 @@ class RunView:
             and {**self.qc.counts(), "oldest_s": self.qc.oldest_s, "complete": self.qc.backlog.complete},
             "sets": [each.brief() for each in self.sets],
         }
+
+
+def trial_row(run: str) -> int | None:
+    """The row that a run is of its search's table; None if it is no trial."""
+    if run == MAIN:
+        return None
+    # Here, because it needs numpy: who searches nothing does without.
+    from raykit.search.table import row_of
+
+    return row_of(run)
 
 
 def _plain_attempt(view: AttemptView) -> dict[str, Any]:
@@ -351,7 +374,7 @@ def fleet_of(
     view: RunView, acts: Acts, entries: Sequence[ExperimentEntry | FleetEntry], now: float
 ) -> FleetView:
     """What people want of a run: `acts` is what all `entries` of its experiment and of the fleet come to."""
-    scopes = scopes_of(view.experiment, "train", view.lock.contract if view.lock else None)
+    scopes = scopes_of(view.experiment, view.role, view.lock.contract if view.lock else None)
     pause = in_force(acts, scopes)
     return FleetView(
         state=_fleet_state(view, acts, pause, now),

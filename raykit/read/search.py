@@ -1,0 +1,299 @@
+"""A search from its store alone: the registered table with what became of each row. Needs no Ray, and writes nothing.
+
+    read = raykit.open("./store").search("digits-lr")
+    print(read.progress, read.pick_words, read.verdict)
+    read.to_pandas().plot.scatter(x="params.lr", y="value", logx=True)
+
+Of rows that are at work their own run is read as well; of all others the search's own log says everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raykit.errors import CorruptError, NotFoundError
+from raykit.ids import sha256
+from raykit.pauses import Acts, InForce, in_force, scopes_of
+from raykit.plan import Lock
+from raykit.read.money import Ledgers
+from raykit.read.qc_runs import BegunTrials, RunsRead, RunsReader
+from raykit.read.rows import RowTable
+from raykit.read.searchview import (
+    AT_WORK,
+    Live,
+    RowRead,
+    SearchRead,
+    SearchState,
+    short_of_money,
+    verdict_of,
+)
+from raykit.read.view import LIVE, RunView, view_run
+from raykit.records import BY_BUDGET, EvaluationRow, RowEnded
+from raykit.search import RowState, pick
+from raykit.search import SearchState as Folded
+from raykit.store.base import ObjectStore
+from raykit.store.log import RunLog
+from raykit.store.people import read_acts
+from raykit.store.place import alive
+from raykit.store.plans import read_lock
+from raykit.store.search import SearchLog, read_registration
+
+MOST_EXAMINED = 200
+"""Of so many begun rows the examinations are counted beside the search; of more, `raykit qc status` counts them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Live:
+    """A row that was begun and has no end, as its own run has it."""
+
+    view: RunView
+    status: Live
+    value: float | None
+    """The metric, as it was last reported."""
+    at: int | None
+
+
+class SearchReader:
+    """One search, looked at again and again. Each look reads only what is new in its logs."""
+
+    def __init__(self, store: ObjectStore, experiment: str, *, ledgers: Ledgers | None = None) -> None:
+        self._store = store
+        self._ledgers = ledgers or Ledgers(store)
+        self._runs: dict[str, RunLog] = {}
+        self._qc: RunsReader | None = None
+        self._locks: dict[str, Lock | None] = {}
+        self.experiment = experiment
+        self.registration = read_registration(store, experiment)
+        self.log = None if self.registration is None else SearchLog(store, self.registration, by="reader")
+
+    def look(self, *, now: float, acts: Acts | None = None) -> SearchRead | None:
+        """The search as it is now; None if the experiment has none. `acts` saves reading what people have said.
+
+        Raises:
+            CorruptError: a log, a record or the ledger is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        if self.log is None or self.registration is None:
+            return None
+        acts = acts or read_acts(self._store, self.experiment)
+        self.log.refresh()
+        found, said = self.log.state, self.registration
+        costs = self._costs()
+        live = {row.n: self._live(row, now) for row in found.rows if row.status == "begun"}
+        rows = tuple(_row(row, live.get(row.n), costs) for row in found.rows)
+        pause = in_force(acts, scopes_of(self.experiment, "search", said.contract))
+        lock = self._lock(said.plan)
+        state = _state(found, rows, pause, acts)
+        at_work = [row for row in found.rows if row.n in live and live[row.n].status in AT_WORK]
+        return SearchRead(
+            registration=said,
+            digest=sha256(said.to_bytes()),
+            decision=None if lock is None else lock.settings.get("decision"),
+            state=state,
+            rows=rows,
+            picked=found.picked,
+            verdict=verdict_of(
+                rows,
+                found.picked,
+                mode=said.mode,
+                incumbent=_incumbent(lock),
+                worthwhile=_worthwhile(lock, said.metric),
+            ),
+            cost=sum(row.cost for row in rows),
+            place=at_work[-1].launches[-1].place if at_work else None,
+            launches=tuple(row.launches[-1].launch for row in at_work),
+            pause=pause,
+            cancelled=acts.cancelled,
+            qc=self._examined(found, now, acts),
+            shortfall=short_of_money(rows),
+            now=now,
+        )
+
+    def examinations(self, *, now: float, acts: Acts) -> RunsRead | None:
+        """The examinations of all begun rows; None if its plan has no `[qc]`.
+
+        Raises:
+            CorruptError: a log or a record is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        self._qc = self._qc or RunsReader(self._store, self.experiment, BegunTrials)
+        return self._qc.look(now=now, acts=acts)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _examined(self, found: Folded, now: float, acts: Acts) -> Mapping[str, int] | None:
+        begun = sum(bool(row.launches) for row in found.rows)
+        if not begun or begun > MOST_EXAMINED:
+            return None
+        read = self.examinations(now=now, acts=acts)
+        if read is None:
+            return None
+        counts = read.counts()
+        open_ = counts["required"] - counts["passed"] - counts["failed"]
+        return {"passed": counts["passed"], "failed": counts["failed"], "open": open_} | {
+            "unreviewed": counts["unreviewed"],
+            "parked": counts["parked"],
+        }
+
+    def _costs(self) -> Mapping[str, int] | None:
+        """By run of a row: what all of its leases have come to; None if the experiment has no ledger."""
+        ledger = self._ledgers.of(self.experiment)
+        if ledger is None:
+            return None
+        costs: dict[str, int] = defaultdict(int)
+        for lease in ledger.book.leases.values():
+            run = lease.reserved.run
+            if run is not None and lease.reserved.experiment == self.experiment:
+                costs[run] += lease.charged
+        return costs
+
+    def _lock(self, digest: str) -> Lock | None:
+        """The lock of its plan; a search whose lock is gone can still be looked at."""
+        if digest not in self._locks:
+            try:
+                self._locks[digest] = read_lock(self._store, self.experiment, digest)
+            except (NotFoundError, CorruptError):
+                self._locks[digest] = None
+        return self._locks[digest]
+
+    def _live(self, row: RowState, now: float) -> _Live:
+        """How far a begun row is, from its own run."""
+        assert self.registration is not None
+        log = self._runs.setdefault(row.run, RunLog(self._store, self.experiment, row.run, by="reader"))
+        log.refresh()
+        found = log.state
+        owner = found.launched if found.released is None else None
+        view = view_run(
+            self._store,
+            self.experiment,
+            row.run,
+            log.entries,
+            found,
+            lock=self._lock(self.registration.plan),
+            now=now,
+            alive=alive(owner.place) if owner else None,
+        )
+        reports = RowTable(self._store, found.events, "development", EvaluationRow).tail(1)
+        metric = self.registration.metric.removeprefix("development.")
+        return _Live(
+            view=view,
+            status=_at_work(row, view),
+            value=reports[-1].metrics.get(metric) if reports else None,
+            at=reports[-1].update if reports else None,
+        )
+
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
+
+def _at_work(row: RowState, view: RunView) -> Live:
+    """Whether a begun row trains. Between its begin and its launch only the search's own process is there to ask."""
+    before = view.launch != row.launches[-1].launch
+    live = alive(row.launches[-1].place) is True if before else view.state in LIVE
+    if not live:
+        return "stopped"
+    return "stopping" if row.ruled is not None or view.state == "stopping" else "running"
+
+
+def _row(row: RowState, live: _Live | None, costs: Mapping[str, int] | None) -> RowRead:
+    found = RowRead(
+        row=row.n,
+        run=row.run,
+        kind=row.row.kind,
+        seed=row.row.seed,
+        params=row.params,
+        rank=row.row.rank,
+        repeats=row.repeats,
+        status="waiting",
+        cost=0 if costs is None else costs.get(row.run, 0),
+        begun_at=row.begun_at,
+        ended_at=row.ended_at,
+    )
+    if live is not None:
+        return _of_live(found, row, live)
+    return found if row.ended is None else _of_ended(found, row.ended, costs)
+
+
+def _of_live(found: RowRead, row: RowState, live: _Live) -> RowRead:
+    view, stopped = live.view, row.ruled
+    return replace(
+        found,
+        status=live.status,
+        update=view.update,
+        value=live.value,
+        at=live.at,
+        attempts=len(view.attempts),
+        heard_at=view.heard_at,
+        health=view.health,
+        detail=view.detail if stopped is None else f"the scheduler stops it: {stopped.why}",
+    )
+
+
+def _of_ended(found: RowRead, ended: RowEnded, costs: Mapping[str, int] | None) -> RowRead:
+    value = ended.value
+    return replace(
+        found,
+        status=ended.end,
+        update=ended.update,
+        value=value if value is not None and math.isfinite(value) else None,
+        at=ended.at,
+        cost=ended.cost if costs is None or found.run not in costs else found.cost,
+        attempts=ended.attempts,
+        checkpoint=ended.checkpoint,
+        detail=ended.detail,
+    )
+
+
+# --- the whole ----------------------------------------------------------------------------------------------
+
+
+def _state(found: Folded, rows: Sequence[RowRead], pause: InForce | None, acts: Acts) -> SearchState:
+    at_work = any(row.status in AT_WORK for row in rows)
+    if acts.cancelled is not None:
+        return "cancelled"
+    if found.closed:
+        if any(row.status in BY_BUDGET for row in rows):
+            return "out of budget"
+        return "complete" if found.picked is not None or pick(found) is None else "stopped"
+    if pause is not None:
+        return "pausing" if at_work else "paused"
+    if at_work:
+        return "running"
+    begun = any(row.launches for row in found.rows)
+    return "stopped" if begun else "registered"
+
+
+def _incumbent(lock: Lock | None) -> int | None:
+    """The row of the setting that is used today: the first of those that the plan names, if it names any."""
+    search = _table(lock, "search")
+    return 1 if search.get("first") else None
+
+
+def _worthwhile(lock: Lock | None, metric: str) -> float | None:
+    """The difference that would change what is done, if the plan says it of this very metric."""
+    claim = _table(lock, "claim")
+    if claim.get("metric") != metric.removeprefix("development."):
+        return None
+    worthwhile = claim.get("worthwhile")
+    return float(worthwhile) if isinstance(worthwhile, int | float) else None
+
+
+def _table(lock: Lock | None, name: str) -> Mapping[str, Any]:
+    found = None if lock is None else lock.settings.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def read_search(
+    store: ObjectStore, experiment: str, *, now: float, ledgers: Ledgers | None = None
+) -> SearchRead | None:
+    """The search of an experiment, once; None if it has none.
+
+    Raises:
+        CorruptError: a log, a record or the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return SearchReader(store, experiment, ledgers=ledgers).look(now=now)
