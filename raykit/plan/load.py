@@ -17,8 +17,9 @@ from raykit.errors import PlanError, ReviewError
 from raykit.ids import sha256
 from raykit.plan import lines as toml_lines
 from raykit.plan.credentials import looks_secret, names_secret
+from raykit.plan.finding import Finding, Loc
 from raykit.plan.model import Plan
-from raykit.plan.rules import Finding, Loc, Valid, broken
+from raykit.plan.rules import Valid, broken
 from raykit.plan.shared import ReadShared, Taken, take
 from raykit.plan.tables import NOT_A_ROLE, Table
 

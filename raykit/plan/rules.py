@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from raykit.plan.deciding import OTHERWISE, TRAINS_FROM, BaseRun, Comparison, Diagnosis, Protocol, Value
+from raykit.plan.finding import Finding, Loc
 from raykit.plan.model import Run, StopRule
+from raykit.plan.searching import broken_search
 from raykit.plan.tables import (
     Budget,
     Claim,
@@ -18,23 +19,9 @@ from raykit.plan.tables import (
     Notify,
     Pool,
     Qc,
-    Range,
     Search,
     Splits,
 )
-
-Loc = tuple[str | int, ...]
-
-
-class Finding(NamedTuple):
-    """One thing that is wrong: where, what, what would pass, and what to do."""
-
-    loc: Loc
-    problem: str
-    rule: str | None = None
-    remedy: str | None = None
-    line: int | None = None
-    """Where the finding is about a line and not about a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +77,7 @@ def broken(valid: Valid) -> Iterator[Finding]:
     for name, target in valid.generate.items():
         yield from _generate(("generate", name), target)
     if valid.search:
-        yield from _search(valid.search)
+        yield from broken_search(valid.search, valid.run, valid.pools, valid.budget)
     yield from _money(valid)
     if valid.notify and "://" in valid.notify.to_file:
         yield Finding(("notify", "to_file"), "is an address", "the path of a file that holds the addresses")
@@ -312,22 +299,3 @@ def _money(valid: Valid) -> Iterator[Finding]:
             )
         elif pool.usd_per_hour is not None and pool.usd_per_hour.rate > 0 and "budget" not in valid.present:
             yield Finding(("budget",), f"missing, and {name} costs money", "a table: ceiling_usd, confirm")
-
-
-def _search(search: Search) -> Iterator[Finding]:
-    for name, values in search.space.items():
-        yield from _range(("search", "space", name), values)
-
-
-def _range(loc: Loc, values: Range) -> Iterator[Finding]:
-    given = values.plain()
-    if len(given) != 1:
-        yield Finding(loc, f"has {len(given)} forms", "exactly one of uniform, loguniform, integer, choice")
-        return
-    ((form, span),) = given.items()
-    if form == "choice":
-        return
-    if not span[0] < span[1]:
-        yield Finding((*loc, form), f"goes from {span[0]} to {span[1]}", "low below high")
-    elif form == "loguniform" and span[0] <= 0:
-        yield Finding((*loc, form), f"starts at {span[0]}", "above 0")

@@ -17,8 +17,8 @@ from typing import Any
 
 from raykit.ids import sha256
 from raykit.plan import lines as toml_lines
+from raykit.plan.finding import Finding, Loc
 from raykit.plan.model import Plan, Shared
-from raykit.plan.rules import Finding, Loc
 
 FROM = "from"
 MAX_BYTES = 1_000_000

@@ -402,7 +402,8 @@ class Scheduler(Table):
         None, description="of asha: one in so many goes on, at least 2"
     )
     least: Positive | None = Field(
-        None, description="of median: the trials that there must be before one is held against their median"
+        None,
+        description="of median: the trials that there must be before one is held against their median; 3 if not said",
     )
 
 

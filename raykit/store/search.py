@@ -17,7 +17,7 @@ from raykit.records import EvaluationRow, Record, RowEnded, SearchEntry, SearchR
 from raykit.search import SEARCH, RowState, SearchState, fold
 from raykit.store import layout
 from raykit.store.base import ObjectStore, Put
-from raykit.store.log import Log, RunLog
+from raykit.store.log import Log, RunLog, uncollected
 from raykit.store.plans import read_plan
 from raykit.store.segments import read_segment
 
@@ -167,9 +167,10 @@ def read_search(store: ObjectStore, experiment: str, search: str = SEARCH) -> Se
     registration = read_registration(store, experiment, search)
     if registration is None:
         return None
-    log = SearchLog(store, registration, by="reader")
-    log.refresh()
-    return log.state
+    with uncollected():
+        log = SearchLog(store, registration, by="reader")
+        log.refresh()
+        return log.state
 
 
 # --- what its rows came to ------------------------------------------------------------------------------------

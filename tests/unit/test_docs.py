@@ -221,6 +221,7 @@ SAMPLES = {
     "contract": "0" * 64,
     "unit": "00000012",
     "chunk": "0" * 64,
+    "search": "main",
 }
 PATTERNS = {
     "n": r"\d{12}",
@@ -296,11 +297,13 @@ def test_the_examples_have_the_fields_of_their_records() -> None:
     assert {"RunEntry", "Lock", "RunRecord", "Row", "EvaluationRow", "MonitorRow", "Manifest"} <= seen
     assert {"AccountEntry", "AccountOf"} <= seen
     assert {"GenerationContract", "UnitReceipt", "SetManifest", "InputsManifest"} <= seen
+    assert "SearchRegistration" in seen
 
 
 UNIONS = {
     "Events of a run's log": records.RunEvent,
     "Events of an experiment's log": records.ExperimentEvent,
+    "Events of a search's log": records.SearchEvent,
     "Events of the registry of candidates": CandidateEvent,
     "Events of the fleet's log": records.FleetEvent,
     "Events of an account's log": records.AccountEvent,

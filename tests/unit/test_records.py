@@ -26,6 +26,7 @@ from raykit.records import (
     AttemptEnded,
     AttemptStarted,
     Beat,
+    Begun,
     CanaryPassed,
     Cancelled,
     CandidatesEntry,
@@ -35,7 +36,9 @@ from raykit.records import (
     Concluded,
     Contracted,
     Corrected,
+    Drawn,
     EvaluationRow,
+    Excluded,
     ExperimentEntry,
     FieldStats,
     FileRef,
@@ -59,6 +62,7 @@ from raykit.records import (
     Option,
     Parted,
     Paused,
+    Picked,
     Pinned,
     Place,
     Planned,
@@ -66,6 +70,7 @@ from raykit.records import (
     Record,
     Registered,
     Released,
+    Reopened,
     Repaired,
     Replanned,
     Reserved,
@@ -75,17 +80,23 @@ from raykit.records import (
     Reuse,
     Reviewed,
     Row,
+    RowEnded,
     Rows,
     RowsCounted,
+    Ruled,
     RunEntry,
     RunRecord,
+    SearchEntry,
+    SearchRegistration,
     Segment,
     SetFinding,
     SetManifest,
+    Setting,
     Settled,
     SetUnits,
     StopRequested,
     Superseded,
+    TableRow,
     TermRow,
     Terms,
     UnitReceipt,
@@ -232,6 +243,16 @@ MONEY = (
     Approved(scope="plan", covers=7, experiment="e", projection=D, reason="r", person="mira", scripted=True),
     Rated(pool="h100", rate=2_490_000, source="s", on="2026-11-29", person="mira"),
     Reserved(lease="l1-1", experiment="e", line="train", worst=3, terms=TERMS, charged=0, below=5),
+    Reserved(
+        lease="l2-1",
+        experiment="e",
+        line="train",
+        worst=3,
+        terms=TERMS,
+        charged=3,
+        below=9,
+        run="trial-002",
+    ),
     Accrued(lease="l1-1", cost=1, worst=4, time_ms=10),
     Settled(lease="l1-1", cost=2, time_ms=9, reason="completed", how="h"),
     Settled(lease="l1-1", cost=2, time_ms=9, reason="killed", how="h", person="mira"),
@@ -267,6 +288,50 @@ CONTRACT = GenerationContract(
     follows=D,
     reuses=Reuse(contract=D, units=((0, 3), (5, 5))),
 )
+SEARCHED = (
+    Drawn(row=2, params={"lr": 0.1, "size": [1, 2]}, by="optuna.tpe"),
+    Drawn(row=3, params={"lr": 0.1}, by="rank 1", repeats=2),
+    Begun(row=2, launch="l1", place=PLACE),
+    Ruled(row=2, update=4, value=0.5, why="w"),
+    RowEnded(row=2, end="stopped-by-scheduler", update=5, value=0.5, at=4, checkpoint=D, cost=3, attempts=1),
+    RowEnded(row=3, end="never-started", update=0, cost=0, attempts=0, detail="w"),
+    Reopened(rows=(2,), reason="r", person="mira"),
+    Picked(
+        row=1,
+        value=0.25,
+        values=(0.25, 0.25),
+        tried=3,
+        ranked=(1,),
+        excluded=(Excluded(row=2, why="w"),),
+        candidate="c",
+    ),
+)
+TABLE = SearchRegistration(
+    experiment="e",
+    search="main",
+    plan=D,
+    contract=D,
+    code=D,
+    data=D,
+    hypothesis="h",
+    predicts="p",
+    metric="development.ratio",
+    mode="min",
+    sampler={"name": "optuna.tpe", "seed": 7},
+    scheduler={"name": "asha", "grace_updates": 2, "reduction": 3},
+    space={"lr": {"loguniform": [0.1, 1.0]}},
+    concurrent=2,
+    updates=8,
+    attempts=2,
+    unit="usd",
+    row_worst=3,
+    total_worst=9,
+    rows=(
+        TableRow(row=1, seed=1, params={"lr": 0.5}),
+        TableRow(row=2, seed=1),
+        TableRow(row=3, kind="repeat", seed=2, rank=1),
+    ),
+)
 RECORDS: tuple[Record, ...] = (
     FIRST,
     SECOND,
@@ -300,6 +365,18 @@ RECORDS: tuple[Record, ...] = (
         code=D,
     ),
     RunRecord(experiment="e", run="r", plan=D, contract=D, code=D, environment=D, data=D),
+    RunRecord(
+        experiment="e",
+        run="trial-002",
+        plan=D,
+        contract=D,
+        code=D,
+        environment=D,
+        data=D,
+        setting=Setting(params={"lr": 0.1}, seed=1),
+    ),
+    TABLE,
+    SearchEntry(n=1, prev=None, at=0.0, by="w", nonce="c", events=SEARCHED),
     CONTRACT,
     UnitReceipt(
         contract=CONTRACT.digest,
@@ -346,6 +423,7 @@ def test_every_event_is_tried() -> None:
         (records.ExperimentEvent, ACTS),
         (records.FleetEvent, (PAUSED, RESUMED)),
         (records.AccountEvent, MONEY),
+        (records.SearchEvent, SEARCHED),
     ):
         assert {type(event) for event in tried} == set(get_args(get_args(union)[0]))
 
@@ -424,6 +502,24 @@ def test_only_json_names_are_read() -> None:
         Superseded.from_bytes(b'{"event":"superseded","from_":3,"to":4,"why":"w"}', "it")
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rows": []}, "rows"),
+        ({"rows": [TABLE.rows[1].plain()]}, "numbered from 1"),
+        ({"rows": [{**TABLE.rows[0].plain(), "rank": 1}]}, "has a rank"),
+        ({"rows": [{**TABLE.rows[0].plain(), "kind": "repeat"}]}, "has a rank"),
+        ({"mode": "least"}, "mode"),
+        ({"concurrent": 0}, "concurrent"),
+        ({"row_worst": -1}, "row_worst"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(changes: dict[str, object], says: str) -> None:
+    # covers TUNE-05
+    with pytest.raises(CorruptError, match=says):
+        SearchRegistration.from_bytes(canonical({**TABLE.plain(), **changes}), "it")
+
+
 def test_events_say_what_they_are() -> None:
     plain = SECOND.plain()
     del plain["events"][0]["event"]
@@ -494,7 +590,7 @@ def test_an_act_that_is_none_is_refused(name: str, changes: dict[str, object]) -
 
 def test_every_act_of_a_person_says_who() -> None:
     # covers S15
-    for event in (*ACTS, *MONEY, *REGISTERED):
+    for event in (*ACTS, *MONEY, *REGISTERED, *SEARCHED):
         fields = type(event).model_fields
         if "reason" in fields and "time_ms" not in fields and "run" not in fields:
             assert "person" in fields, type(event)
