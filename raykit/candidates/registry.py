@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ USES: tuple[Use, ...] = ("generation", "export", "production")
 """From the narrowest to the widest: each covers those before it."""
 
 E = TypeVar("E", bound=Record)
+
+_RUN = re.compile(r"/runs/([^/]+)/")
+"""The run of a checkpoint, in the key of its manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +67,14 @@ class Candidate:
 
     @property
     def where(self) -> str:
-        """The weights as a command line names them: `digits@40`; those from elsewhere by their name."""
+        """The weights as a command line names them: `digits@40`, `digits-lr/trial-004@40`; those from elsewhere by
+        their name."""
         said = self.said
-        return said.candidate if said.origin == "adopted" else f"{said.experiment}@{said.update}"
+        if said.origin == "adopted":
+            return said.candidate
+        run = _RUN.search(said.key)
+        trial = "" if run is None or run[1] == "main" else f"/{run[1]}"
+        return f"{said.experiment}{trial}@{said.update}"
 
     @property
     def statements(self) -> tuple[tuple[Act, Registered], ...]:

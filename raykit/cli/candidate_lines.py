@@ -137,10 +137,10 @@ def rests_on(found: CandidateRead) -> str:
 def _facts(found: CandidateRead) -> Iterator[tuple[str, str]]:
     said, facts = found.candidate.said, found.facts
     yield "role", said.role
-    origin = (
-        f"{said.experiment}@{said.update}, {said.key}" if said.origin == "run" else said.source or UNKNOWN
-    )
-    yield "weights", origin
+    made_here = said.origin == "run"
+    yield "weights", f"{found.candidate.where}, {said.key}" if made_here else said.source or UNKNOWN
+    if made_here and said.source is not None:
+        yield "found", said.source
     yield "manifest", f"sha256 {said.manifest}"
     yield "decision", said.decision or UNKNOWN
     updates = UNKNOWN if facts.updates is None else output.count(facts.updates)

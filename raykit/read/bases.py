@@ -3,6 +3,7 @@
     a registered candidate      the weights of that name
     EXPERIMENT                  its checkpoint that the plan's rule selects; without one its newest that verifies
     EXPERIMENT@UPDATE           that checkpoint
+    EXPERIMENT/RUN              of one trial of a search: the same, and with @UPDATE
 
 Nothing is ever taken in place of what was asked for: a checkpoint that does not verify is not passed over for another.
 """
@@ -86,7 +87,7 @@ def _run_of(root: Root, name: str, known: tuple[Registered, ...]) -> RunView:
         NotFoundError: there is no such experiment; the names that come close are given.
     """
     try:
-        view = root.run(safe_name(name))
+        view = root.run("/".join(map(safe_name, name.split("/", 1))))
     except (NotFoundError, UnsafeNameError):
         raise _unknown(root, name, known) from None
     if not any(item.counts for item in view.commits):

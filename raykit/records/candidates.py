@@ -46,7 +46,7 @@ class Registered(Record):
     update: Count = 0
     """Of the checkpoint; for an adopted one, what its people say."""
     source: Words | None = None
-    """Where an adopted one came from, such as `hf:org/name@3f2c…`."""
+    """Where an adopted one came from, such as `hf:org/name@3f2c…`; of the pick of a search, how it was found."""
     rows: Count | None = None
     """Rows that it was trained on, where that is known."""
     data: Digest | None = None
