@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from raykit.fleet.metrics import Dashboard, QcFacts
 from raykit.fleet.pool.desk import Found, Lost, cause_of
 from raykit.fleet.qc_task import Maker, QcTask
-from raykit.qc.backlog import Standing, takable, workable
+from raykit.qc.backlog import Standing, shared_defect, takable
 from raykit.read.qc import QcRead, QcReader, wanted_of
-from raykit.records import Claim, ExperimentEntry, Measured, Record, Request, Took
+from raykit.read.qc_runs import RunsRead, RunsReader, Whose
+from raykit.records import Claim, ExperimentEntry, Measured, Record, Request, Suite, Took
 from raykit.steer import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.people import People, pause
@@ -23,9 +24,9 @@ class QcDesk:
     """What one pool reads and writes. Used by one thread. A `Desk`."""
 
     def __init__(
-        self, store: ObjectStore, experiment: str, run: str, launch: str, *, bench: Maker | None = None
+        self, store: ObjectStore, experiment: str, whose: Whose, launch: str, *, bench: Maker | None = None
     ) -> None:
-        self.read: QcRead | None = None
+        self.read: RunsRead | None = None
         """As of the newest look."""
         self.found: Found | None = None
         """What the pool has to know of it."""
@@ -34,10 +35,11 @@ class QcDesk:
         self._bench = bench
         self._by = f"QC pool of {launch}"
         self._mine = f"qc-{launch}-"
-        self._reader = QcReader(store, experiment, run)
-        self._run = run
+        self._whose = whose
+        self._reader = RunsReader(store, experiment, whose)
         self._asked: set[str] = set()
-        self._entries = 0
+        self._entries: dict[str, int] = {}
+        """By run: how many entries its log had when it was asked about."""
         self._measured = False
         self._counted: set[tuple[str, int]] = set()
 
@@ -51,34 +53,34 @@ class QcDesk:
         """
         self.read = self._reader.look(now=time.time())
         self.found = None if self.read is None else self._found(self.read)
-        self._entries = len(self._reader.log.entries)
+        self._entries = {name: len(each.log.entries) for name, each in self._reader.readers.items()}
         if self.read is not None:
-            standings = self.read.backlog.standings
+            standings = self.read.standings
             self._asked |= {each.request.id for each in standings if each.said.asked}
             self._ask(each.request for each in standings)
 
-    def _found(self, read: QcRead) -> Found:
+    def _found(self, read: RunsRead) -> Found:
         unit, cancelled = self.unit, read.acts.cancelled
         stop = None if read.pause is None else read.pause.words
         return Found(
             contract=read.suite.digest,
             looked_at=read.now,
-            takable=len(takable(read.backlog)),
-            open=workable(read.backlog),
+            takable=sum(len(takable(each.backlog)) for each in read.reads),
+            open=read.workable,
             most=1 if unit is None else None,  # one alone, until one check is measured
             unit=unit,
             stop=stop if cancelled is None else f"cancelled by {cancelled.person}: {cancelled.reason}",
             cause=None if read.pause is None else read.pause.pause.cause,
             counts=read.counts(),
             oldest_s=read.oldest_s,
-            failed=tuple(each.update for each in read.backlog.failed),
+            failed=tuple(each.update for run in read.reads for each in run.backlog.failed),
         )
 
     def task(self, *, limit_s: float, lease: str) -> QcTask:
         """What a new worker does: it examines under the suite of the newest look."""
         assert self.read is not None
         rules = Rules(tries=self.read.tries, deadline_s=limit_s, lease=lease)
-        return QcTask(contract=self.read.suite.digest, rules=rules, bench=self._bench)
+        return QcTask(contract=self.read.suite.digest, rules=rules, whose=self._whose, bench=self._bench)
 
     def follow(self) -> bool:
         """Ask for what was committed since the last look; whether there was anything.
@@ -88,19 +90,28 @@ class QcDesk:
             UnknownOutcomeError: a reply was lost.
             StoreUnavailableError: the store did not answer.
         """
-        log, read = self._reader.log, self.read
-        log.refresh()
-        if read is None or len(log.entries) == self._entries:
+        read = self.read
+        if read is None:
             return False
-        self._entries = len(log.entries)
-        wanted = wanted_of(log.entries, log.state, read.suite.every)
+        if self._reader.follow():
+            return True  # a trial has begun
+        found = [self._follow(reader, read.suite) for reader in self._reader.readers.values()]
+        return any(found)
+
+    def _follow(self, reader: QcReader, suite: Suite) -> bool:
+        log = reader.log
+        log.refresh()
+        if len(log.entries) == self._entries.get(reader.run):
+            return False
+        self._entries[reader.run] = len(log.entries)
+        wanted = wanted_of(log.entries, log.state, suite.every)
         return self._ask(
             Request(
                 experiment=self._experiment,
-                run=self._run,
+                run=reader.run,
                 update=each.update,
                 checkpoint=each.checkpoint,
-                suite=read.suite.digest,
+                suite=suite.digest,
             )
             for each in wanted
         )
@@ -123,18 +134,22 @@ class QcDesk:
             StoreUnavailableError: the store did not take it.
         """
         said = []
-        for standing in () if self.read is None else self.read.backlog.standings:
+        for standing in () if self.read is None else self.read.standings:
             claim = _unended(standing)
             if claim is None or claim.worker in working:
                 continue
             cause = cause_of(claim, lost)
             if cause is not None and self._fail(claim, cause):
-                said.append(f"update {standing.update:,}, attempt {claim.n}: {cause.message}")
+                said.append(f"{self._what(standing)}, attempt {claim.n}: {cause.message}")
         return tuple(said)
+
+    def _what(self, standing: Standing) -> str:
+        where = "" if isinstance(self._whose, str) else f"{standing.request.run}, "
+        return f"{where}update {standing.update:,}"
 
     def claimants(self) -> frozenset[str]:
         """Workers that have ever had something in hand."""
-        standings = () if self.read is None else self.read.backlog.standings
+        standings = () if self.read is None else self.read.standings
         return frozenset(claim.worker for each in standings for claim in each.said.claims)
 
     def _fail(self, claim: Claim, cause: Cause) -> bool:
@@ -170,10 +185,10 @@ class QcDesk:
         read = self.read
         if read is None or read.pause is not None:
             return None
-        met = next((each for each in read.backlog.open if each.next == "pause"), None)
+        met = shared_defect([each for each in read.standings if each.open], trials=read.trials)
         if met is None:
             return None
-        why = f"update {met.update:,}: {met.counted[-1].message}"
+        why = f"{self._what(met)}: {met.counted[-1].message}"
         scope = f"contract:{read.suite.digest}"
         made = pause(self._store, scope, cause="defect", reason=why[:2000], person=self._by, at=time.time())
         return why if made.new else None
@@ -182,12 +197,12 @@ class QcDesk:
 
     @property
     def unit(self) -> Unit | None:
-        """One check as it was measured: of update 0 if that is there, by whoever examined it."""
-        for standing in () if self.read is None else self.read.backlog.standings:
-            took = _decided(standing)
-            if took is not None:
-                return Unit(took_s=took.took_ms / 1000, peak_bytes=took.peak_bytes)
-        return None
+        """One check as it was measured: the first one of each run, by whoever examined it; of trials, the most."""
+        firsts = [took for each in (() if self.read is None else self.read.reads) if (took := _first(each))]
+        if not firsts:
+            return None
+        took_s = max(took.took_ms for took in firsts) / 1000
+        return Unit(took_s=took_s, peak_bytes=max(took.peak_bytes for took in firsts))
 
     def record_unit(self) -> bool:
         """Keep what one check takes, once for each suite; whether it was written now.
@@ -198,8 +213,8 @@ class QcDesk:
             StoreUnavailableError: the store did not answer.
         """
         read = self.read
-        first = None if read is None else read.backlog.at(0)
-        took = None if first is None else _decided(first)
+        firsts = () if read is None else (each for each in read.standings if each.update == 0)
+        took = next((took for each in firsts if (took := _decided(each)) is not None), None)
         if self._measured or read is None or took is None:
             return False
         of = f"suite {read.suite.digest[:12]}"
@@ -239,7 +254,7 @@ class QcDesk:
     def new_units(self) -> list[float]:
         """How long each check of this pool's workers took that was not told before, in seconds."""
         found = []
-        for standing in () if self.read is None else self.read.backlog.standings:
+        for standing in () if self.read is None else self.read.standings:
             for took in standing.said.took:
                 if took.worker.startswith(self._mine) and (took.request, took.n) not in self._counted:
                     self._counted.add((took.request, took.n))
@@ -253,6 +268,12 @@ def _unended(standing: Standing) -> Claim | None:
     if claim is None or standing.receipt is not None:
         return None
     return None if any(failure.n == claim.n for failure in standing.said.failures) else claim
+
+
+def _first(read: QcRead) -> Took | None:
+    """What the first check of a run took that has come to its receipt."""
+    found = (_decided(each) for each in read.backlog.standings)
+    return next((took for took in found if took is not None), None)
 
 
 def _decided(standing: Standing) -> Took | None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from raykit.errors import RaykitError
-from raykit.read.qc import QcReader
+from raykit.read.qc import QcRead, QcReader
+from raykit.read.qc_runs import RunsReader
 from raykit.report.qc_files import put_pictures
 from raykit.store.base import ObjectStore
 
@@ -28,3 +29,45 @@ def draw_qc(store: ObjectStore, reader: QcReader, *, say: Callable[[str], None])
     except RaykitError as error:
         say(f"the pictures of QC could not be drawn: {error}")
         return {}
+
+
+def draw_runs(
+    store: ObjectStore,
+    reader: RunsReader,
+    *,
+    drawn: dict[str, int],
+    most: int | None = None,
+    say: Callable[[str], None],
+) -> dict[str, str]:
+    """Draw the pictures of trials that have more receipts than their newest pictures show; the keys by file.
+
+    `drawn` says by run how many those show, and is kept up to date; `most` is for how many trials, those that lag most.
+    Each file has its run's name before its own.
+    """
+    keys: dict[str, str] = {}
+    try:
+        found = reader.look(now=time.time())
+        done = {} if found is None else {read.run: _receipts(read) for read in found.reads}
+        lagging = sorted(done, key=lambda run: drawn.get(run, 0) - done[run])
+        for run in [run for run in lagging if done[run] > drawn.get(run, 0)][:most]:
+            assert found is not None
+            read = found.of(run)
+            assert read is not None
+            keys |= put_pictures(
+                store,
+                reader.experiment,
+                suite=read.suite,
+                roster=reader.roster(read.suite),
+                standings=read.backlog.standings,
+                title=f"{reader.experiment}/{read.run}",
+                prefix=f"{read.run}-",
+                say=say,
+            )
+            drawn[run] = done[run]
+    except RaykitError as error:
+        say(f"the pictures of QC could not be drawn: {error}")
+    return keys
+
+
+def _receipts(read: QcRead) -> int:
+    return sum(each.receipt is not None for each in read.backlog.standings)

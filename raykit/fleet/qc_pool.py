@@ -1,4 +1,4 @@
-"""The QC workers of one launch, or of one `raykit qc run`: a pool whose units are required checkpoints.
+"""The QC workers of one launch, search, or `raykit qc run`: a pool whose units are required checkpoints.
 
 pool = QcPool(root, "digits", "main", launch, settings=..., door=teller, folder=ray.folder, say=say)
 """
@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from raykit.fleet.pool.lease import PoolDoor
 from raykit.fleet.pool.pool import Pool
 from raykit.fleet.pool.settings import Hiring, PoolSettings, RayLost, not_watched
 from raykit.fleet.qc_desk import QcDesk
 from raykit.fleet.qc_task import QC, Maker
+from raykit.read.qc_runs import RunsRead, Whose
+from raykit.store.base import ObjectStore
+
+TRIALS: Final = "trials"
+"""What stands in the orders of a worker for the name of one run."""
 
 
 class QcPool(Pool):
@@ -22,7 +28,7 @@ class QcPool(Pool):
         self,
         root: str,
         experiment: str,
-        run: str,
+        whose: Whose,
         launch: str,
         *,
         settings: PoolSettings,
@@ -32,12 +38,15 @@ class QcPool(Pool):
         bench: Maker | None = None,
         ray_lost: RayLost = not_watched,
     ) -> None:
-        """`bench` makes that which examines; None where it is raykit's own. For the rest see `Hiring`."""
+        """`bench` makes that which examines; None where it is raykit's own. For the rest see `Hiring`.
+
+        Of trials, one pool and one suite serve all of them, those that begin meanwhile included.
+        """
         hiring = Hiring(
             kind=QC,
             root=root,
             experiment=experiment,
-            run=run,
+            run=whose if isinstance(whose, str) else TRIALS,
             launch=launch,
             settings=settings,
             door=door,
@@ -45,4 +54,15 @@ class QcPool(Pool):
             say=say,
             ray_lost=ray_lost,
         )
-        super().__init__(hiring, lambda store: QcDesk(store, experiment, run, launch, bench=bench))
+        self._qc: QcDesk | None = None
+
+        def open_desk(store: ObjectStore) -> QcDesk:
+            self._qc = QcDesk(store, experiment, whose, launch, bench=bench)
+            return self._qc
+
+        super().__init__(hiring, open_desk)
+
+    @property
+    def read(self) -> RunsRead | None:
+        """As of the newest look; None before the first one. May be read from another thread."""
+        return None if self._qc is None else self._qc.read

@@ -11,6 +11,7 @@ from raykit.errors import Unknown
 from raykit.fleet.pool.actor import Orders
 from raykit.fleet.pool.process import hold_at_most
 from raykit.fleet.pool.settings import Kind
+from raykit.read.qc_runs import Whose
 from raykit.records import Receipt, Request, Suite
 from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
@@ -25,11 +26,12 @@ Maker = Callable[..., Examine]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QcTask:
-    """Examines the checkpoints of one run under one suite."""
+    """Examines the checkpoints of one run, or of every trial of a search, under one suite."""
 
     contract: str
     """Digest of the suite."""
     rules: Rules
+    whose: Whose
     bench: Maker | None = None
     """None where it is raykit's own."""
 
@@ -45,7 +47,7 @@ class QcTask:
         return Worker(
             store,
             orders.experiment,
-            orders.run,
+            self.whose,
             suite,
             self.rules,
             worker=orders.worker,
@@ -56,7 +58,7 @@ class QcTask:
         """What examines. Where it cannot be had, the first unit says so: that is recorded, and counts as a try."""
         code = Path(orders.folder) / "code"
         try:
-            make = self.bench or _own_bench()
+            make = self.bench or _own_bench(self.whose)
             if orders.memory_bytes is not None:
                 hold_at_most(orders.memory_bytes)
             code.mkdir(mode=0o700, exist_ok=True)
@@ -78,8 +80,8 @@ class _Cannot:
         raise self.error
 
 
-def _own_bench() -> Maker:
+def _own_bench(whose: Whose) -> Maker:
     """Imported here, and not above: it brings torch, which a pool does without."""
-    from raykit.work.qc_unit import Bench
+    from raykit.work.qc_unit import Bench, TrialsBench
 
-    return Bench
+    return Bench if isinstance(whose, str) else TrialsBench

@@ -269,6 +269,30 @@ def workable(found: Backlog) -> int:
     return len(takable(found)) + found.counts.get("claimed", 0)
 
 
+def shared_defect(open_: Sequence[Standing], *, trials: bool) -> Standing | None:
+    """The open checkpoint whose failure is everyone's on the suite; None if there is none.
+
+    In one run that is a failure which two workers have met alike. Of `trials` each has a setting of its own, which may
+    itself be what fails: there, another trial has to have met the same.
+    """
+    for each in open_:
+        if each.next != "pause":
+            continue
+        if not trials or len(_met_in(open_, each.counted[-1].signature)) > 1:
+            return each
+    return None
+
+
+def _met_in(open_: Sequence[Standing], signature: str) -> set[str]:
+    """The runs that have met a failure. Two of one setting come to the same weights, which is one question."""
+    met = {
+        each.request.id: each.request.run
+        for each in open_
+        if any(failure.signature == signature for failure in each.counted)
+    }
+    return set(met.values())
+
+
 def unheeded(found: Backlog, seen_at: float | None) -> tuple[Standing, ...]:
     """Failed checkpoints without an answer: nobody has reviewed them, or has gone on in spite of them since."""
     return tuple(

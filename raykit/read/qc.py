@@ -12,7 +12,7 @@ from typing import Any, Literal
 from raykit.errors import CorruptError, NotFoundError
 from raykit.pauses import Acts, InForce, pause_of
 from raykit.plan import Lock
-from raykit.qc.backlog import Backlog, Standing, Wanted, all_of, required
+from raykit.qc.backlog import Backlog, Said, Standing, Status, Wanted, all_of, required
 from raykit.reconcile import RunState
 from raykit.records import Commit, Receipt, Roster, RunEntry, Suite
 from raykit.store.base import ObjectStore
@@ -22,6 +22,10 @@ from raykit.store.plans import read_lock
 from raykit.store.qc import Examinations, read_backlog
 
 DEFAULT_TRIES = 3
+
+OPEN_STATES: tuple[Status, ...] = ("missing", "pending", "claimed", "retrying", "parked")
+COUNTED = ("required", *OPEN_STATES, "passed", "failed", "unreviewed")
+"""What `QcRead.counts` counts, in its order."""
 
 OnFailure = Literal["continue", "pause", "stop"]
 
@@ -54,10 +58,7 @@ class QcRead:
 
     def counts(self) -> dict[str, int]:
         """How many required checkpoints are in each state; `passed` and `failed` are those with a receipt."""
-        found = {
-            status: self.backlog.counts.get(status, 0)
-            for status in ("missing", "pending", "claimed", "retrying", "parked")
-        }
+        found: dict[str, int] = {status: self.backlog.counts.get(status, 0) for status in OPEN_STATES}
         failed = len(self.backlog.failed)
         return {
             "required": len(self.backlog.standings),
@@ -105,64 +106,45 @@ def plain_standing(found: Standing) -> dict[str, Any]:
     }
 
 
-class QcReader:
-    """The examinations of one run, looked at again and again. Receipts are read once: they never change."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the newest lock of an experiment asks of every checkpoint, and what it does about failures."""
 
-    def __init__(
-        self, store: ObjectStore, experiment: str, run: str = "main", *, log: RunLog | None = None
-    ) -> None:
-        self._store = store
-        self.experiment = experiment
-        self.run = run
+    suite: Suite
+    on_failure: OnFailure
+    tries: int
+
+
+class Kept:
+    """What readers of one experiment's examinations have read, and need not read again."""
+
+    def __init__(self, store: ObjectStore, experiment: str) -> None:
         self.examinations = Examinations(store, experiment)
-        self.log = log or RunLog(store, experiment, run, by="reader")
+        self.receipts: dict[str, Receipt] = {}
+        """By request."""
+        self._store = store
+        self._experiment = experiment
         self._locks: dict[str, Lock] = {}
         self._suites: dict[str, Suite] = {}
         self._rosters: dict[str, Roster] = {}
-        self._receipts: dict[str, Receipt] = {}
 
-    def look(self, *, now: float, acts: Acts | None = None) -> QcRead | None:
-        """How far everything is; None if the plan has no `[qc]`. `acts` saves reading what people have said.
+    def asked(self, acts: Acts) -> Asked | None:
+        """What is asked as things stand; None if the plan has no `[qc]`.
 
         Raises:
-            CorruptError: a log or a record is damaged.
+            CorruptError: a record is gone or damaged.
             StoreUnavailableError: the store did not answer.
         """
-        acts = acts or read_acts(self._store, self.experiment)
         lock = self._lock(acts)
         if lock is None or lock.suite is None:
             return None
         suite = self._suites.get(lock.suite) or self.examinations.suite(lock.suite)
         self._suites[lock.suite] = suite
-        self.log.refresh()
-        commits = commits_of(self.log.entries, self.log.state)
-        wanted = required(commits, every=suite.every, complete=self.log.state.completed)
         settings: Mapping[str, Any] = lock.settings.get("qc", {})
-        tries = int(settings.get("tries", DEFAULT_TRIES))
-        found = read_backlog(
-            self.examinations,
-            lock.suite,
-            wanted,
-            also=[each for each in all_of(commits) if each not in wanted],
-            run=self.run,
-            acts=acts,
-            tries=tries,
-            now=now,
-            known=self._receipts,
-        )
-        self._receipts |= {
-            each.request.id: each.receipt for each in found.standings if each.receipt is not None
-        }
-        return QcRead(
-            experiment=self.experiment,
-            run=self.run,
+        return Asked(
             suite=suite,
             on_failure=settings.get("on_failure", "continue"),
-            tries=tries,
-            backlog=found,
-            acts=acts,
-            complete=self.log.state.completed,
-            now=now,
+            tries=int(settings.get("tries", DEFAULT_TRIES)),
         )
 
     def _lock(self, acts: Acts) -> Lock | None:
@@ -172,7 +154,7 @@ class QcReader:
         digest = acts.locked[-1].plan
         if digest not in self._locks:
             try:
-                self._locks[digest] = read_lock(self._store, self.experiment, digest)
+                self._locks[digest] = read_lock(self._store, self._experiment, digest)
             except NotFoundError as error:
                 raise CorruptError(f"the lock that says what is examined is gone: {error}") from error
         return self._locks[digest]
@@ -187,6 +169,80 @@ class QcReader:
         if suite.roster not in self._rosters:
             self._rosters[suite.roster] = self.examinations.roster(suite.roster)
         return self._rosters[suite.roster]
+
+
+class QcReader:
+    """The examinations of one run, looked at again and again. What never changes is read once."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        experiment: str,
+        run: str = "main",
+        *,
+        log: RunLog | None = None,
+        kept: Kept | None = None,
+    ) -> None:
+        """`kept` is what several readers of one experiment have read already."""
+        self._store = store
+        self._kept = kept or Kept(store, experiment)
+        self.experiment = experiment
+        self.run = run
+        self.examinations = self._kept.examinations
+        self.log = log or RunLog(store, experiment, run, by="reader")
+
+    def look(
+        self, *, now: float, acts: Acts | None = None, said: Mapping[str, Said] | None = None
+    ) -> QcRead | None:
+        """How far everything is; None if the plan has no `[qc]`. `acts` saves reading what people have said, and `said`
+        listing what is written.
+
+        Raises:
+            CorruptError: a log or a record is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        acts = acts or read_acts(self._store, self.experiment)
+        asked = self._kept.asked(acts)
+        if asked is None:
+            return None
+        self.log.refresh()
+        commits = commits_of(self.log.entries, self.log.state)
+        wanted = required(commits, every=asked.suite.every, complete=self.log.state.completed)
+        found = read_backlog(
+            self.examinations,
+            asked.suite.digest,
+            wanted,
+            also=[each for each in all_of(commits) if each not in wanted],
+            run=self.run,
+            acts=acts,
+            tries=asked.tries,
+            now=now,
+            known=self._kept.receipts,
+            said=said,
+        )
+        self._kept.receipts |= {
+            each.request.id: each.receipt for each in found.standings if each.receipt is not None
+        }
+        return QcRead(
+            experiment=self.experiment,
+            run=self.run,
+            suite=asked.suite,
+            on_failure=asked.on_failure,
+            tries=asked.tries,
+            backlog=found,
+            acts=acts,
+            complete=self.log.state.completed,
+            now=now,
+        )
+
+    def roster(self, suite: Suite) -> Roster:
+        """The roster of a suite.
+
+        Raises:
+            CorruptError: it is missing, or does not match its digest.
+            StoreUnavailableError: the store did not answer.
+        """
+        return self._kept.roster(suite)
 
 
 def read_qc(store: ObjectStore, experiment: str, run: str = "main", *, now: float) -> QcRead | None:

@@ -27,15 +27,19 @@ def put_pictures(
     roster: Roster,
     standings: Sequence[Standing],
     title: str | None = None,
+    prefix: str = "",
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, str]:
     """Draw every chart and the contact sheet anew; by file, its key. `say` hears of what cannot be drawn.
+
+    `prefix` begins the name of every file: where several runs of an experiment are examined, each has its own.
 
     Nothing is drawn while there is no receipt, and nothing is raised: no picture is worth a run.
     """
     drawn: dict[str, str] = {}
     try:
-        for file, draw in _all(store, experiment, suite, roster, standings, title or experiment, say):
+        for name, draw in _all(store, experiment, suite, roster, standings, title or experiment, say):
+            file = prefix + name
             try:
                 key = layout.qc_picture(experiment, file)
                 store.put_derived(key, draw())

@@ -339,16 +339,18 @@ def read_backlog(
     now: float,
     also: Iterable[Wanted] = (),
     known: Mapping[str, Receipt] | None = None,
+    said: Mapping[str, Said] | None = None,
 ) -> Backlog:
     """How far every required checkpoint is. `known` are receipts that were read before, by request.
 
     `also` are checkpoints that the cadence does not ask for: each of them is required once a person has asked for it.
+    `said` is all that is written, where that was listed for several runs at once.
 
     Raises:
         CorruptError: a record is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    said = examinations.said(known=known)
+    written = examinations.said(known=known) if said is None else said
     forgiven_before = acts.cleared_at.get(f"contract:{suite}", 0.0)
 
     def request_of(each: Wanted) -> Request:
@@ -365,7 +367,7 @@ def read_backlog(
         return stand(
             each,
             request,
-            said.pop(request.id, Said()),
+            written.get(request.id, Said()),
             reviews=acts.reviews,
             tries=tries,
             forgiven=acts.retried.get(request.id, 0),
@@ -373,9 +375,12 @@ def read_backlog(
             now=now,
         )
 
-    asked = [each for each in also if request_of(each).id in said]
+    asked = [each for each in also if request_of(each).id in written]
     standings = [standing(each) for each in sorted([*wanted, *asked], key=lambda each: each.update)]
-    receipts = [left.receipt for left in said.values() if left.receipt is not None]
+    counting = {each.request.id for each in standings}
+    receipts = [
+        each.receipt for id, each in written.items() if each.receipt is not None and id not in counting
+    ]
     others = [
         standing(Wanted(update=receipt.update, checkpoint=receipt.checkpoint, key="", since=now))
         for receipt in sorted(receipts, key=lambda receipt: receipt.update)

@@ -8,7 +8,7 @@ data, or on what this process has examined before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,12 @@ from raykit.qc.scores import Numbers, Outcome, Term, pooled_ratio, scores, talli
 from raykit.qc.verdict import Found, judge
 from raykit.records import Artifact, FieldScore, Receipt, Request, Roster, RosterUnit, Suite
 from raykit.store.base import ObjectStore
+from raykit.store.plans import read_setting
 from raykit.train import rng
 from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
 from raykit.train.loader import to_device
+from raykit.train.recipe import check_params
 from raykit.work.answers import (
     fields_of,
     numbers_of,
@@ -49,7 +51,7 @@ from raykit.work.answers import (
 from raykit.work.examined import Examined
 from raykit.work.failing import is_of_the_example
 from raykit.work.panels import Picture, sheet
-from raykit.work.subject import Subject, enter, machine_facts, peak_bytes, read_weights
+from raykit.work.subject import Room, Subject, enter, machine_facts, peak_bytes, read_weights
 
 PANELS = "panels.png"
 MAX_FAILED = 100
@@ -81,9 +83,18 @@ class Bench:
     """Everything that examining the checkpoints of one suite shares: code, recipe, data, and the roster's places."""
 
     def __init__(
-        self, store: ObjectStore, experiment: str, suite: Suite, roster: Roster, folder: Path
+        self,
+        store: ObjectStore,
+        experiment: str,
+        suite: Suite,
+        roster: Roster,
+        folder: Path,
+        *,
+        room: Room | None = None,
+        seed: int | None = None,
     ) -> None:
-        """`folder` is private and empty: the frozen code is unpacked there.
+        """`folder` is private and empty: the frozen code is unpacked there. A trial has a `room` with its own params,
+        whose code is unpacked already, and its own `seed`.
 
         Raises:
             CorruptError: stored bytes do not match their digests.
@@ -97,16 +108,8 @@ class Bench:
         self._suite = suite
         self._suite_digest = suite.digest
         self._roster = roster
-        self._room = enter(
-            store,
-            experiment,
-            code=suite.code,
-            recipe=suite.recipe,
-            params=suite.params,
-            threads=suite.threads,
-            deterministic=suite.deterministic,
-            folder=folder,
-        )
+        self._room = room or room_of(store, experiment, suite, folder)
+        self._seed = suite.seed if seed is None else seed
         self._device = self._room.device
         recipe: Any = self._room.recipe
         self._dataset = dataset_of(recipe, self._room.params, suite.source)
@@ -145,7 +148,7 @@ class Bench:
         if update != request.update:
             raise CorruptError(f"{key} is of update {update}, and the request of {request.update}", rule="I3")
         suite = self._suite
-        return self._room.subject(files, seed=suite.seed, dtype=suite.dtype, autocast=suite.autocast)
+        return self._room.subject(files, seed=self._seed, dtype=suite.dtype, autocast=suite.autocast)
 
     # --- the units ------------------------------------------------------------------------------------------
 
@@ -296,6 +299,87 @@ class Bench:
                     rises=rises.get(name, Rises()),
                 ),
             )
+
+
+def room_of(store: ObjectStore, experiment: str, suite: Suite, folder: Path) -> Room:
+    """The process as a suite asks with it. `folder` is private and empty: the frozen code is unpacked there.
+
+    Raises:
+        CorruptError: the code does not match its digest.
+        PlanError: the recipe or its params cannot be opened.
+        StoreUnavailableError: the store did not answer.
+    """
+    return enter(
+        store,
+        experiment,
+        code=suite.code,
+        recipe=suite.recipe,
+        params=suite.params,
+        threads=suite.threads,
+        deterministic=suite.deterministic,
+        folder=folder,
+    )
+
+
+class TrialsBench:
+    """Examines the checkpoints of every trial of a search: each with the model and the data of its own setting.
+
+    One setting is open at a time: two sets of data may be more than a worker may hold.
+    """
+
+    def __init__(
+        self, store: ObjectStore, experiment: str, suite: Suite, roster: Roster, folder: Path
+    ) -> None:
+        """`folder` is private and empty: the frozen code is unpacked there.
+
+        Raises:
+            CorruptError: stored bytes do not match their digests.
+            GateError: the roster is not the suite's.
+            PlanError: the recipe or its params cannot be opened.
+            StoreUnavailableError: the store did not answer.
+        """
+        _require_bound("roster", roster.digest, suite.roster)
+        self._store = store
+        self._experiment = experiment
+        self._suite = suite
+        self._roster = roster
+        self._folder = folder
+        self._room = room_of(store, experiment, suite, folder)
+        self._run: str | None = None
+        self._bench: Bench | None = None
+
+    def __call__(self, request: Request, key: str, reference: Receipt | None) -> Examined:
+        """Examine one checkpoint of a trial; see `Bench`.
+
+        Raises:
+            CorruptError: stored bytes do not match their digests.
+            StoreUnavailableError: the store did not answer.
+            GateError: the recipe gives something of another shape, the request is of another suite, the receipt at
+                update 0 is not there, or units of the roster have another content than they had.
+            PlanError: the recipe's params or data cannot be opened with the trial's setting.
+        """
+        if self._bench is None or self._run != request.run:
+            self._bench, self._run = None, None  # what it held is free before the next one is opened
+            self._bench = self._open(request.run)
+            self._run = request.run
+        return self._bench(request, key, reference)
+
+    def _open(self, run: str) -> Bench:
+        setting = read_setting(self._store, self._experiment, run)
+        if setting is None:
+            raise CorruptError(
+                f"{run} has checkpoints, and nothing says which setting they are of", rule="I3"
+            )
+        room = self._room
+        return Bench(
+            self._store,
+            self._experiment,
+            self._suite,
+            self._roster,
+            self._folder,
+            room=replace(room, params=check_params(room.recipe, {**self._suite.params, **setting.params})),
+            seed=setting.seed,
+        )
 
 
 class _Forced:

@@ -21,8 +21,9 @@ from typing import Literal, TypeVar
 from raykit import defects
 from raykit.errors import GateError, Unknown
 from raykit.pauses import Acts, pause_of
-from raykit.qc.backlog import Said, Standing, Wanted, all_of, required, stand
+from raykit.qc.backlog import Said, Standing, Wanted, all_of, required, shared_defect, stand
 from raykit.read.qc import commits_of
+from raykit.read.qc_runs import Whose, names_of
 from raykit.records import Claim, Failure, Receipt, Request, Suite, Took
 from raykit.store.attempts import differing
 from raykit.store.base import ObjectStore
@@ -52,14 +53,40 @@ class Rules:
     """What pays for it; None where nothing is billed."""
 
 
+class _Run:
+    """One of the runs whose checkpoints are examined."""
+
+    def __init__(self, store: ObjectStore, experiment: str, name: str, *, by: str) -> None:
+        self.name = name
+        self.log = RunLog(store, experiment, name, by=by)
+        self.reference: Receipt | None = None
+        """The receipt at update 0."""
+
+    def checkpoints(self, every: int) -> Iterator[tuple[Wanted, bool]]:
+        """All that count, oldest first, and whether the cadence asks for them."""
+        commits, complete = commits_of(self.log.entries, self.log.state), self.log.state.completed
+        wanted = {each.update for each in required(commits, every=every, complete=complete)}
+        for each in all_of(commits):
+            yield each, each.update in wanted
+
+    def comes_first(self, open_: Sequence[Standing]) -> tuple[Standing | None, str | None]:
+        """What of it has to be decided before anything else of it may be taken, and why."""
+        if not open_ or self.reference is not None:
+            return None, None
+        first = open_[0]
+        if first.update != 0:
+            return None, "no checkpoint at update 0 counts, which the others are held against"
+        return first, f"the checkpoint at update 0 comes first, and its QC is {first.status}"
+
+
 class Worker:
-    """Examines the checkpoints of one run under one suite: a `Puller` whose units are requests."""
+    """Examines the checkpoints of one run, or of every trial of a search, under one suite: a `Puller` of requests."""
 
     def __init__(
         self,
         store: ObjectStore,
         experiment: str,
-        run: str,
+        whose: Whose,
         suite: Suite,
         rules: Rules,
         *,
@@ -74,7 +101,8 @@ class Worker:
         self.tally: Mapping[str, float] = {}
         self._store = store
         self._experiment = experiment
-        self._run = run
+        self._names = names_of(whose, store, experiment)
+        self._trials = not isinstance(whose, str)
         self._suite = suite
         self._suite_digest = suite.digest
         self._scope = f"contract:{self._suite_digest}"
@@ -86,15 +114,13 @@ class Worker:
         self._sleep = sleep
         self._refresh = acts or People(store, experiment, by=worker).refresh
         self._examinations = Examinations(store, experiment)
-        self._log = RunLog(store, experiment, run, by=worker)
+        self._runs: dict[str, _Run] = {}
         self._acts = Acts()
         self._looked_at = -math.inf
         self._queue: deque[Standing] = deque()
         """What it may take, oldest first, as it was when it was listed."""
         self._waits: str | None = None
         """Why nothing else may be taken."""
-        self._reference: Receipt | None = None
-        """The receipt at update 0."""
         self._settled: dict[str, int] = {}
         """By request: at how many records of its attempts nobody has to look again."""
         self._receipts: dict[str, Receipt] = {}
@@ -134,12 +160,28 @@ class Worker:
 
     def _look(self) -> Turn | None:
         """List the backlog anew. A turn if it shows something that everyone has to stop for."""
-        self._log.refresh()
+        for name in self._names():
+            if name not in self._runs:
+                self._runs[name] = _Run(self._store, self._experiment, name, by=self._name)
+            self._runs[name].log.refresh()
         said = self._examinations.said(known=self._receipts)
-        self._reference = None  # a run that began anew has another update 0
+        by_run: list[tuple[_Run, list[Standing]]] = []
+        for run in self._runs.values():
+            found = self._open_of(run, said)
+            if isinstance(found, Turn):
+                return found
+            by_run.append((run, found))
+        self._looked_at = self._clock()
+        self._queue, self._waits = self._choose(by_run)
+        defect = shared_defect([each for _, open_ in by_run for each in open_], trials=self._trials)
+        return None if defect is None else self._stop_for_defect(defect)
+
+    def _open_of(self, run: _Run, said: Mapping[str, Said]) -> list[Standing] | Turn:
+        """What is open of a run, oldest first; a turn if one of its questions has two answers."""
+        run.reference = None  # a run that began anew has another update 0
         standings = []
-        for wanted, on_cadence in self._checkpoints():
-            request = self._request(wanted)
+        for wanted, on_cadence in run.checkpoints(self._suite.every):
+            request = self._request(run, wanted)
             there = said.get(request.id)
             if there is None and not on_cadence:
                 continue  # it is required once a person has asked for it
@@ -150,37 +192,27 @@ class Worker:
                 return self._stop_for_conflict(
                     request, there.conflicts[-1].differs if there.conflicts else ()
                 )
-        self._looked_at = self._clock()
-        self._queue, self._waits = self._choose(standings)
-        defect = next((each for each in standings if each.next == "pause"), None)
-        return None if defect is None else self._stop_for_defect(defect)
+        return standings
 
-    def _checkpoints(self) -> Iterator[tuple[Wanted, bool]]:
-        """All that count, oldest first, and whether the cadence asks for them."""
-        commits, complete = commits_of(self._log.entries, self._log.state), self._log.state.completed
-        wanted = {each.update for each in required(commits, every=self._suite.every, complete=complete)}
-        for each in all_of(commits):
-            yield each, each.update in wanted
-
-    def _choose(self, standings: Sequence[Standing]) -> tuple[deque[Standing], str | None]:
-        """Of all that is open: what may be taken, and why that is not all of it."""
-        before, why = self._comes_first(standings)
-        open_ = standings if why is None else [] if before is None else [before]
-        return deque(each for each in open_ if each.status != "parked" and not self._has_failed_at(each)), why
-
-    def _comes_first(self, standings: Sequence[Standing]) -> tuple[Standing | None, str | None]:
-        """What has to be decided before anything else may be taken, and why: its receipt or defect is everyone's."""
-        if standings and self._reference is None:
-            first = standings[0]
-            if first.update != 0:
-                return None, "no checkpoint at update 0 counts, which the others are held against"
-            return first, f"the checkpoint at update 0 comes first, and its QC is {first.status}"
-        for each in standings:
-            suspected = each.counted and each.counted[-1].kind in defects.SHARED
-            if suspected and each.status in ("retrying", "claimed"):
-                last = each.counted[-1]
-                return each, f"another process has to try update {each.update} first: {last.message}"
-        return None, None
+    def _choose(
+        self, by_run: Sequence[tuple[_Run, Sequence[Standing]]]
+    ) -> tuple[deque[Standing], str | None]:
+        """Of all that is open: what may be taken, oldest first, and why that is not all of it."""
+        takable: list[Standing] = []
+        whys = []
+        for run, open_ in by_run:
+            first, why = run.comes_first(open_)
+            takable += open_ if why is None else [] if first is None else [first]
+            whys += [] if why is None else [why]
+        suspect = next((each for each in takable if _is_suspected(each)), None)
+        if suspect is not None:
+            takable, last = [suspect], suspect.counted[-1]
+            if suspect.update or self._trials:
+                whys = [f"another process has to try {self._what(suspect.request)} first: {last.message}"]
+        if self._trials:
+            takable.sort(key=lambda each: (each.wanted.since, each.request.run, each.update))
+        free = (each for each in takable if each.status != "parked" and not self._has_failed_at(each))
+        return deque(free), whys[0] if whys else None
 
     def _has_failed_at(self, standing: Standing) -> bool:
         """Whether this process has said that it fails; another one has to confirm it."""
@@ -188,10 +220,10 @@ class Worker:
             failure.worker == self._name and failure.kind in defects.CERTAIN for failure in standing.counted
         )
 
-    def _request(self, wanted: Wanted) -> Request:
+    def _request(self, run: _Run, wanted: Wanted) -> Request:
         return Request(
             experiment=self._experiment,
-            run=self._run,
+            run=run.name,
             update=wanted.update,
             checkpoint=wanted.checkpoint,
             suite=self._suite_digest,
@@ -229,7 +261,7 @@ class Worker:
     def _decided(self, request: Request, receipt: Receipt) -> None:
         self._receipts[request.id] = receipt
         if request.update == 0:
-            self._reference = receipt
+            self._runs[request.run].reference = receipt
 
     # --- taking it ------------------------------------------------------------------------------------------
 
@@ -290,7 +322,7 @@ class Worker:
 
     def _work(self, taken: _Taken) -> Turn:
         claim, start_s = taken.claim, time.monotonic()
-        what = _words_for(taken.request)
+        what = self._what(taken.standing.request)
         self.hand = Hand(unit=claim.request, what=what, n=claim.n, since=claim.at)
         try:
             turn = self._examined(taken, start_s)
@@ -302,7 +334,7 @@ class Worker:
 
     def _examined(self, taken: _Taken, start_s: float) -> Turn:
         request, claim = taken.request, taken.claim
-        reference = None if request.update == 0 else self._reference
+        reference = None if request.update == 0 else self._runs[taken.standing.request.run].reference
         examined = self._examine(request, taken.standing.wanted.key, reference)
         receipt = examined.receipt
         self._require_answer(request, receipt, reference)
@@ -319,7 +351,7 @@ class Worker:
         if published == "conflict":
             first = self._examinations.receipt(request.id)
             return self._stop_for_conflict(request, () if first is None else differing(first, receipt))
-        self._decided(request, receipt)
+        self._decided(taken.standing.request, receipt)
         if request.update == 0 or claim.n > 1:
             self._queue.clear()  # more may be taken now; or an attempt before this one made other bytes
         return Turn(kind="published" if published == "written" else "already")
@@ -361,6 +393,8 @@ class Worker:
                 return "it is tried again"
             case "park":
                 return "parked until a person lets it be tried again"
+            case "pause" if self._trials:
+                return "parked until a person lets it be tried again; everyone stops if another trial meets the same"
             case "pause":
                 self._stop_for_defect(standing)
                 return "everyone on this suite is paused"
@@ -370,11 +404,12 @@ class Worker:
     def _stop_for_defect(self, standing: Standing) -> Turn:
         last = standing.counted[-1]
         alike = {each.worker for each in standing.counted if each.signature == last.signature}
-        reason = f"update {standing.update} failed alike in {len(alike)} processes ({last.signature[:12]})"
+        what = self._what(standing.request)
+        reason = f"{what} failed alike in {len(alike)} processes ({last.signature[:12]})"
         return self._stop(standing.request, "paused", f"{reason}: {last.message}")
 
     def _stop_for_conflict(self, request: Request, differs: Sequence[str]) -> Turn:
-        reason = f"request {request.id[:12]} of update {request.update} has two answers, which differ in "
+        reason = f"request {request.id[:12]} of {self._what(request)} has two answers, which differ in "
         return self._stop(request, "conflict", reason + (", ".join(differs) or "their bytes"))
 
     def _stop(self, request: Request, kind: Literal["paused", "conflict"], reason: str) -> Turn:
@@ -392,7 +427,10 @@ class Worker:
             )
         except Unknown:
             pass  # what it is paused for is written: whoever looks next pauses it
-        return Turn(kind=kind, what=_words_for(request), detail=reason, spent=kind == "conflict")
+        return Turn(kind=kind, what=self._what(request), detail=reason, spent=kind == "conflict")
+
+    def _what(self, request: Request) -> str:
+        return f"{request.run}, update {request.update:,}" if self._trials else f"update {request.update:,}"
 
     def _surely(self, act: Callable[[], T]) -> T:
         return surely(act, self._sleep)
@@ -407,8 +445,13 @@ class _Taken:
     claim: Claim
 
 
-def _words_for(request: Request) -> str:
-    return f"update {request.update:,}"
+def _is_suspected(standing: Standing) -> bool:
+    """Whether what failed here may fail everywhere: another process has to tell, before anything else is begun."""
+    return (
+        bool(standing.counted)
+        and standing.counted[-1].kind in defects.SHARED
+        and standing.status in ("retrying", "claimed")
+    )
 
 
 def _since_ms(start_s: float) -> int:
