@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, overload
 
-from raykit.errors import CorruptError, InvalidInput, NotFoundError, RaykitError
+from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import safe_name
 from raykit.pauses import Acts, fold_acts
 from raykit.plan import Lock
@@ -287,7 +287,7 @@ class Root:
         if slash and run in found:
             return experiment, run
         if self.has_search(experiment):
-            raise self._is_search(experiment, run, found)
+            raise self._no_trial(name, found) if slash else self._is_search(experiment, found)
         if slash or not found:
             raise self._unknown(name)
         if len(found) > 1:
@@ -339,35 +339,25 @@ class Root:
             remedy="raykit search status" if there else "raykit search PLAN",
         )
 
-    def _is_search(self, experiment: str, run: str, begun: Sequence[str]) -> RaykitError:
-        """Why a search, or a row of it, is not the run that is asked for."""
-        shown = f"{experiment}/{begun[0]} to {begun[-1]}" if begun else "none has begun"
-        if not run:
-            return InvalidInput(
-                f"{experiment} is a search, and its trials are its runs",
-                field="RUN",
-                value=experiment,
-                rule=f"one of its trials: {shown}",
-                remedy=f"raykit search status {experiment}",
-            )
-        return NotFoundError(
-            f"{experiment}/{run} is no trial that has begun",
+    def _is_search(self, experiment: str, begun: Sequence[str]) -> InvalidInput:
+        """Why a search is no run."""
+        return InvalidInput(
+            f"{experiment} is a search, and its trials are its runs",
             field="RUN",
-            value=f"{experiment}/{run}",
-            rule=f"one of its trials: {shown}",
+            value=experiment,
+            rule=f"one of its trials: {experiment}/{begun[0]} to {begun[-1]}" if begun else "none has begun",
             remedy=f"raykit search status {experiment}",
         )
 
-    def _unknown(self, name: str) -> NotFoundError:
-        names = [f"{experiment}/{run}" for experiment, run in self._run_names(None)]
-        known = sorted({*names, *(name.partition("/")[0] for name in names)})
-        close = difflib.get_close_matches(name, known, n=1)
+    def _no_trial(self, name: str, begun: Sequence[str]) -> NotFoundError:
+        """Why a row of a search has no run, or there is no such row."""
+        experiment, _, run = name.partition("/")
         return NotFoundError(
-            f"there is no run {name} in {self.store.url}",
+            f"{experiment} has no trial {run} that has begun",
             field="RUN",
             value=name,
-            rule=f"did you mean {close[0]}?" if close else None,
-            remedy="raykit ls" if names else "raykit launch PLAN",
+            rule=f"one of {experiment}/{begun[0]} to {begun[-1]}" if begun else "none has begun",
+            remedy=f"raykit search status {experiment}",
         )
 
     def _log(self, experiment: str, run: str) -> RunLog:

@@ -1,4 +1,4 @@
-"""The pick of a search as a candidate: observed, of the role `search-checkpoint`, and with what was tried to find it."""
+"""The pick of a search as a candidate: observed, a `search-checkpoint`, and with what was tried to find it."""
 
 from __future__ import annotations
 
