@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from raykit.pauses import InForce
     from raykit.read import PauseView, RunView
     from raykit.read.qc import QcRead
+    from raykit.read.qc_runs import RunsRead
     from raykit.records import Commit, EvaluationRow, MonitorRow, Row, Superseded
     from raykit.store.check import Report
 
@@ -153,7 +154,7 @@ def _qc_waits(view: RunView, read: QcRead, at: str) -> Iterator[str]:
         yield f"  -> {command}{at}"
 
 
-def qc_cell(read: QcRead) -> str:
+def qc_cell(read: QcRead | RunsRead) -> str:
     """How far the examinations are, for one cell of a table: `5 ok · 1 fail · 1 open`."""
     counts = read.counts()
     waiting = counts["required"] - counts["passed"] - counts["failed"]

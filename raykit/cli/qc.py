@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,13 +23,19 @@ from raykit.cli.options import (
     words,
 )
 from raykit.cli.progress import display
-from raykit.errors import GateError, NotFoundError
+from raykit.errors import GateError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
+    from raykit.qc.backlog import Standing
     from raykit.read import Root as ReadRoot
     from raykit.read.qc import QcRead
+    from raykit.read.qc_runs import RunsRead
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or experiment/run.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="An experiment, or experiment/run; of a search, all of its trials."),
+]
+Trial = Annotated[int | None, typer.Option("--trial", min=1, help="Of a search: this row of its table only.")]
 Update = Annotated[int | None, typer.Option("--update", min=0, help="The checkpoint of this update only.")]
 
 
@@ -37,6 +43,7 @@ def status(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="An experiment; all that have QC by default.")
     ] = None,
+    trial: Trial = None,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
@@ -45,28 +52,33 @@ def status(
     Raises:
         NotFoundError: there is no such experiment, or nothing at the root.
         GateError: its plan has no [qc].
+        InvalidInput: a trial of nothing, or of what is no search.
         CorruptError: a log or a record is damaged.
         StoreUnavailableError: the store did not answer.
     """
     found = open_root(root)
     require_store(found)
     if name is not None:
-        read = _read(found, name)
+        read = _read(found, name, trial)
         if as_json:
-            output.print_json(read.plain())
+            output.print_json(_plain(read))
         else:
-            output.print_lines(qclook.whole(read, output.width(), at_root(root)))
+            look = qclook.search if read.trials else qclook.whole
+            output.print_lines(look(read, output.width(), at_root(root)))
         return
+    if trial is not None:
+        raise InvalidInput("a trial of which search?", field="NAME", rule="its experiment's name")
     looked = (_read_if_any(found, each) for each in found.experiments())
     reads = [read for read in looked if read is not None]
     if as_json:
-        output.print_json([read.plain() for read in reads])
+        output.print_json([_plain(read) for read in reads])
     else:
         output.print_lines(qclook.all_of_them(reads, at_root(root)))
 
 
 def run(
     name: Name,
+    trial: Trial = None,
     update: Annotated[
         int | None,
         typer.Option("--update", min=0, help="Also this checkpoint, though the cadence does not ask for it."),
@@ -83,25 +95,26 @@ def run(
     share one backlog: each question has one receipt, whoever was first.
 
     Raises:
-        NotFoundError: there is no such experiment, or no checkpoint at that update.
+        NotFoundError: there is no such experiment or trial, or no checkpoint at that update.
         GateError: its plan has no [qc].
+        InvalidInput: one update of all trials of a search, or a trial of what is no search.
         RaykitError: whatever refuses the workers, or ended them.
     """
-    from raykit.fleet.qc_pictures import draw_qc
+    from raykit.fleet.qc_pictures import draw_of
     from raykit.fleet.qc_run import run_backlog
-    from raykit.read.qc import QcReader
 
     found = open_root(root)
     require_store(found)
-    read = _read(found, name)
+    read = _read(found, name, trial, update=update)
     if update is not None:
-        _ask(found, read, update)
+        _ask(found, read.reads[0], update)
+    run = None if read.trials else read.reads[0].run
     with display(quiet=as_json) as shown:
-        outcome = run_backlog(read.experiment, root, run=read.run, workers=workers, say=shown.say)
-        draw_qc(found.store, QcReader(found.store, read.experiment, read.run), say=shown.say)
-    after = _read(found, name)
+        outcome = run_backlog(read.experiment, root, run=run, workers=workers, say=shown.say)
+        draw_of(found.store, read.experiment, read.whose, say=shown.say)
+    after = _read(found, name, trial)
     if as_json:
-        output.print_json({**after.plain(), "exit_code": outcome.exit_code, "why": outcome.why})
+        output.print_json({**_plain(after), "exit_code": outcome.exit_code, "why": outcome.why})
     else:
         output.print_lines(qclook.after_run(after, outcome.why, at_root(root)))
     if outcome.exit_code:
@@ -110,6 +123,7 @@ def run(
 
 def retry(
     name: Name,
+    trial: Trial = None,
     update: Update = None,
     reason: Reason = None,
     by: By = None,
@@ -121,7 +135,7 @@ def retry(
     Raises:
         NotFoundError: there is no such experiment, or no such checkpoint is required.
         GateError: its plan has no [qc].
-        InvalidInput: nobody said so, or not why.
+        InvalidInput: nobody said so, or not why; one update of all trials; or a trial of what is no search.
         CorruptError: a log or a record is damaged.
         StoreUnavailableError: the store did not answer.
     """
@@ -130,21 +144,23 @@ def retry(
 
     found = open_root(root)
     require_store(found)
-    read, person = _read(found, name), person_of(by)
+    read, person = _read(found, name, trial, update=update), person_of(by)
     why = words(reason, field="--reason", what="what makes it worth another try?")
     events = retried(read.backlog, update=update, reason=why, person=person, experiment=read.experiment)
     for event in events:
         say(found.store, read.experiment, event, person=person, at=time.time())
-    updates = [each.update for each in read.backlog.standings if each.status == "parked"]
-    updates = updates if update is None else [update] if events else []
+    asked = {event.request for event in events}
+    again = [each for each in read.standings if each.request.id in asked]
     if as_json:
-        output.print_json({"experiment": read.experiment, "retried": updates})
+        retried_ = [_named(read, each) for each in again]
+        output.print_json({"experiment": read.experiment, "retried": retried_})
     else:
-        output.print_lines(qclook.retried(read, updates, update, at_root(root)))
+        output.print_lines(qclook.retried(read, again, update, at_root(root)))
 
 
 def review(
     name: Name,
+    trial: Trial = None,
     update: Update = None,
     upto: Annotated[
         int | None, typer.Option("--upto", min=0, help="All that passed, up to this update.")
@@ -170,7 +186,7 @@ def review(
         NotFoundError: there is no such experiment, or no such checkpoint is required.
         GateError: its plan has no [qc]; a failed check is called passed; there is no receipt; or the worker reviews
             itself.
-        InvalidInput: nobody said so, or not what they saw.
+        InvalidInput: nobody said so, or not what they saw; one update of all trials; or a trial of what is no search.
         CorruptError: a log or a record is damaged.
         StoreUnavailableError: the store did not answer.
     """
@@ -180,21 +196,21 @@ def review(
 
     found = open_root(root)
     require_store(found)
-    read, person = _read(found, name), person_of(by)
+    read, person = _read(found, name, trial, update=update), person_of(by)
     seen = words(note, field="--note", what="what did you see?")
     looked = Looked(verdict=verdict, note=seen, person=person, scripted=is_scripted(scripted))
     event = reviewed(read.backlog, looked, update=update, upto=upto, experiment=read.experiment)
     if event is not None:
         say(found.store, read.experiment, event, person=person, at=time.time())
-    after = _read(found, name)
+    after = _read(found, name, trial)
     if as_json:
         output.print_json(
             {
                 "experiment": read.experiment,
                 "new": event is not None,
                 "reviewed": [] if event is None else list(event.receipts),
-                "unreviewed": [each.update for each in after.backlog.unreviewed],
-                "complete": after.backlog.complete,
+                "unreviewed": [_named(after, each) for each in after.backlog.unreviewed],
+                "complete": after.complete,
             }
         )
     else:
@@ -229,8 +245,9 @@ def _ask(found: ReadRoot, read: QcRead, update: int) -> None:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def _read(found: ReadRoot, name: str) -> QcRead:
-    read = _read_if_any(found, name)
+def _read(found: ReadRoot, name: str, trial: int | None = None, *, update: int | None = None) -> RunsRead:
+    """What is meant: one run, or every trial of a search. `update` is one of its checkpoints, which takes one run."""
+    read = _read_if_any(found, name, trial)
     if read is None:
         raise GateError(
             f"the plan of {name} has no [qc]: nothing of it has to be examined",
@@ -238,11 +255,35 @@ def _read(found: ReadRoot, name: str) -> QcRead:
             rule="a table [qc]: owner, every, roster, fail, on_failure",
             remedy="raykit plan check PLAN, once the plan has one",
         )
+    if read.trials and update is not None:
+        raise InvalidInput(
+            f"update {update:,} of which trial?",
+            field="--trial",
+            rule="the number of a row that has begun: " + ", ".join(each.run for each in read.reads[:10]),
+            remedy=f"raykit qc status {read.experiment}",
+        )
     return read
 
 
-def _read_if_any(found: ReadRoot, name: str) -> QcRead | None:
-    from raykit.read.qc import read_qc
+def _read_if_any(found: ReadRoot, name: str, trial: int | None = None) -> RunsRead | None:
+    from raykit.read.qc_runs import BegunTrials, read_qc_of
+    from raykit.search import run_of
 
-    experiment, run = found.resolve(name)
-    return read_qc(found.store, experiment, run, now=time.time())
+    experiment, _, run = name.partition("/")
+    if trial is not None and (run or not found.has_search(experiment)):
+        raise InvalidInput(
+            f"{name} is no search", field="--trial", value=trial, rule="a search by its experiment's name"
+        )
+    if trial is None and not run and found.has_search(experiment):
+        return read_qc_of(found.store, experiment, BegunTrials, now=time.time())
+    experiment, run = found.resolve(name if trial is None else f"{name}/{run_of(trial)}")
+    return read_qc_of(found.store, experiment, run, now=time.time())
+
+
+def _plain(read: RunsRead) -> dict[str, Any]:
+    """As JSON values: of one run what it is, of a search what all of them come to and each of them."""
+    return read.plain() if read.trials else read.reads[0].plain()
+
+
+def _named(read: RunsRead, each: Standing) -> int | str:
+    return f"{each.request.run}@{each.update}" if read.trials else each.update

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from raykit.cli import look, output
+from raykit.read.qc import QcRead
+from raykit.read.qc_runs import RunsRead
 
 if TYPE_CHECKING:
     from raykit.qc.backlog import Standing
-    from raykit.read.qc import QcRead
     from raykit.records import Receipt, Reviewed
 
 MOST_METRICS = 5
@@ -21,14 +22,13 @@ MOST_LISTED = 8
 # --- one experiment -----------------------------------------------------------------------------------------
 
 
-def whole(read: QcRead, columns: int | None, at: str) -> Iterator[str]:
+Looked = QcRead | RunsRead
+
+
+def whole(found: RunsRead, columns: int | None, at: str) -> Iterator[str]:
     """Everything about the examinations of one run."""
-    suite = read.suite
-    yield (
-        f"{_name(read)} · QC by {suite.owner}, every {output.count(suite.every)} updates · "
-        f"on failure: {read.on_failure} · suite {output.short(suite.digest)}"
-    )
-    yield f"  fails if  {_thresholds(read)}"
+    (read,) = found.reads
+    yield from _head(read)
     yield from _table(read, columns).split("\n")
     if any(each.receipt is not None and each.receipt.unjudged for each in read.backlog.standings):
         yield "  * thresholds of quality do not apply before anything was learned"
@@ -38,11 +38,54 @@ def whole(read: QcRead, columns: int | None, at: str) -> Iterator[str]:
     yield from _way_on(read, at)
 
 
-def _name(read: QcRead) -> str:
-    return read.experiment if read.run == "main" else f"{read.experiment}/{read.run}"
+def search(read: RunsRead, columns: int | None, at: str) -> Iterator[str]:
+    """Everything about the examinations of a search: one line for each trial that has begun."""
+    yield from _head(read)
+    rows = [
+        (
+            each.run,
+            output.count(each.backlog.standings[-1].update) if each.backlog.standings else look.NONE,
+            look.qc_cell(each),
+            output.duration(each.oldest_s) if each.oldest_s is not None else look.NONE,
+            output.count(len(each.backlog.unreviewed)),
+        )
+        for each in read.reads
+    ]
+    headers = ("TRIAL", "NEWEST", "QC", "OLDEST", "TO REVIEW")
+    if rows:
+        right = ("NEWEST", "TO REVIEW")
+        yield from output.fitting(headers, rows, right=right, drop=("NEWEST",), columns=columns).split("\n")
+    else:
+        yield "  no trial has begun"
+    yield f"  {counted(read)}"
+    yield from _failed(read)
+    yield from _tries(read)
+    yield from _way_on(read, at)
 
 
-def _thresholds(read: QcRead) -> str:
+def _head(read: Looked) -> Iterator[str]:
+    suite = read.suite
+    yield (
+        f"{_name(read)} · QC by {suite.owner}, every {output.count(suite.every)} updates · "
+        f"on failure: {read.on_failure} · suite {output.short(suite.digest)}"
+    )
+    yield f"  fails if  {_thresholds(read)}"
+
+
+def _name(read: Looked) -> str:
+    if isinstance(read, RunsRead) and not read.trials:
+        (read,) = read.reads
+    run = read.run if isinstance(read, QcRead) else "main"
+    return read.experiment if run == "main" else f"{read.experiment}/{run}"
+
+
+def _what(read: Looked, each: Standing, words: str) -> str:
+    """Of a search, what is said of a checkpoint begins with its trial."""
+    several = isinstance(read, RunsRead) and read.trials
+    return f"{each.request.run}: {words}" if several else words
+
+
+def _thresholds(read: Looked) -> str:
     fields = [
         f"{name} below {rule.collapse:g} of its spread at update 0"
         for name, rule in read.suite.fields.items()
@@ -107,7 +150,7 @@ def _reviewed(each: Standing) -> str:
     return f"{event.verdict} by {event.person}{', scripted' if event.scripted else ''}"
 
 
-def counted(read: QcRead) -> str:
+def counted(read: Looked) -> str:
     """`11 required: 9 passed, 1 failed, 1 pending (oldest waits 12 s); 10 not reviewed`."""
     counts = read.counts()
     states = ("passed", "failed", "claimed", "pending", "missing", "retrying", "parked")
@@ -117,17 +160,18 @@ def counted(read: QcRead) -> str:
     return f"{output.count(counts['required'])} required: {', '.join(parts) or 'none yet'}{waits}{unreviewed}"
 
 
-def _failed(read: QcRead) -> Iterator[str]:
+def _failed(read: Looked) -> Iterator[str]:
     from raykit.qc.backlog import told
 
-    for each in read.backlog.failed[:MOST_LISTED]:
+    failed = read.backlog.failed
+    for each in failed[:MOST_LISTED]:
         words = told(each) if each.red else f"update {output.count(each.update)}: {each.why_not}"
-        yield f"  failed    {words}"
-    if len(read.backlog.failed) > MOST_LISTED:
-        yield f"  and {len(read.backlog.failed) - MOST_LISTED} more (--json has all)"
+        yield f"  failed    {_what(read, each, words)}"
+    if len(failed) > MOST_LISTED:
+        yield f"  and {len(failed) - MOST_LISTED} more (--json has all)"
 
 
-def _tries(read: QcRead) -> Iterator[str]:
+def _tries(read: Looked) -> Iterator[str]:
     """Attempts that came to nothing, by class, and the newest of each open request."""
     failures = [failure for each in read.backlog.standings for failure in each.said.failures]
     if failures:
@@ -136,10 +180,11 @@ def _tries(read: QcRead) -> Iterator[str]:
         yield f"  tries     {look.many(len(failures), 'attempt')} came to nothing: {told}"
     for each in read.backlog.open[:MOST_LISTED]:
         for failure in each.said.failures[-1:]:
-            yield f"    update {output.count(each.update)}, try {failure.n}: {failure.kind}: {failure.message}"
+            words = f"update {output.count(each.update)}, try {failure.n}: {failure.kind}: {failure.message}"
+            yield f"    {_what(read, each, words)}"
 
 
-def _way_on(read: QcRead, at: str) -> Iterator[str]:
+def _way_on(read: Looked, at: str) -> Iterator[str]:
     from raykit.pauses import way_on as ends
     from raykit.qc.backlog import way_on
 
@@ -150,7 +195,7 @@ def _way_on(read: QcRead, at: str) -> Iterator[str]:
             yield "  or, if the recipe's own QC code was wrong and is mended:"
             yield f'  -> raykit qc relock PLAN --deviation "what you changed" --by NAME{at}'
         return
-    command = way_on(read.backlog, read.experiment)
+    command = way_on(read.backlog, _name(read))
     if command is not None:
         yield f"  -> {command}{at}"
     elif read.backlog.complete:
@@ -160,7 +205,7 @@ def _way_on(read: QcRead, at: str) -> Iterator[str]:
 # --- several ------------------------------------------------------------------------------------------------
 
 
-def all_of_them(reads: Sequence[QcRead], at: str) -> Iterator[str]:
+def all_of_them(reads: Sequence[RunsRead], at: str) -> Iterator[str]:
     """One line for each experiment."""
     if not reads:
         yield "no experiment here has [qc] in its plan"
@@ -179,7 +224,7 @@ def all_of_them(reads: Sequence[QcRead], at: str) -> Iterator[str]:
     headers = ("NAME", "EVERY", "QC", "OLDEST", "TO REVIEW", "OWNER")
     yield from output.table(headers, rows, right=("EVERY", "TO REVIEW")).split("\n")
     for read in reads:
-        if not read.backlog.complete:
+        if not read.complete:
             yield f"  {_name(read)}: {counted(read)}"
             yield from _way_on(read, at)
 
@@ -187,7 +232,7 @@ def all_of_them(reads: Sequence[QcRead], at: str) -> Iterator[str]:
 # --- what an act has led to ---------------------------------------------------------------------------------
 
 
-def after_run(read: QcRead, why: str | None, at: str) -> Iterator[str]:
+def after_run(read: RunsRead, why: str | None, at: str) -> Iterator[str]:
     """How far the backlog is after it was worked."""
     yield f"{_name(read)}: {counted(read)}"
     if why is not None:
@@ -197,10 +242,14 @@ def after_run(read: QcRead, why: str | None, at: str) -> Iterator[str]:
     yield from _way_on(read, at)
 
 
-def retried(read: QcRead, updates: Sequence[int], asked: int | None, at: str) -> Iterator[str]:
+def retried(read: RunsRead, again: Sequence[Standing], asked: int | None, at: str) -> Iterator[str]:
     """What may be tried again, or why nothing has to be."""
-    if updates:
-        yield f"{_name(read)}: update {', '.join(map(output.count, updates))} may be tried again."
+    if again:
+        updates = ", ".join(
+            f"{output.count(each.update)} of {each.request.run}" if read.trials else output.count(each.update)
+            for each in again
+        )
+        yield f"{_name(read)}: update {updates} may be tried again."
     elif asked is not None:
         standing = read.backlog.at(asked)
         state = "has its receipt" if standing is not None and standing.receipt else "is tried anyway"
@@ -208,10 +257,10 @@ def retried(read: QcRead, updates: Sequence[int], asked: int | None, at: str) ->
     else:
         yield f"{_name(read)}: nothing is parked; nothing was written."
     if read.backlog.open:
-        yield f"  -> raykit qc run {read.experiment}{at}"
+        yield f"  -> raykit qc run {_name(read)}{at}"
 
 
-def reviewed(read: QcRead, event: Reviewed | None, at: str) -> Iterator[str]:
+def reviewed(read: RunsRead, event: Reviewed | None, at: str) -> Iterator[str]:
     """What was reviewed, and what is left."""
     if event is None:
         yield f"{_name(read)}: nothing new to review; nothing was written."

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from raykit.errors import RaykitError
 from raykit.read.qc import QcRead, QcReader
-from raykit.read.qc_runs import RunsReader
+from raykit.read.qc_runs import RunsReader, Whose
 from raykit.report.qc_files import put_pictures
 from raykit.store.base import ObjectStore
 
@@ -29,6 +29,15 @@ def draw_qc(store: ObjectStore, reader: QcReader, *, say: Callable[[str], None])
     except RaykitError as error:
         say(f"the pictures of QC could not be drawn: {error}")
         return {}
+
+
+def draw_of(
+    store: ObjectStore, experiment: str, whose: Whose, *, say: Callable[[str], None]
+) -> dict[str, str]:
+    """Draw every picture of one run or of every trial anew; the keys by file."""
+    if isinstance(whose, str):
+        return draw_qc(store, QcReader(store, experiment, whose), say=say)
+    return draw_runs(store, RunsReader(store, experiment, whose), drawn={}, say=say)
 
 
 def draw_runs(

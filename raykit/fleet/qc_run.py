@@ -24,8 +24,7 @@ from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site, stored_site
 from raykit.fleet.spending import Spending, open_spending
 from raykit.pauses import require_examining
-from raykit.qc.backlog import workable
-from raykit.read.qc import QcRead, read_qc
+from raykit.read.qc_runs import RunsRead, Whose, read_qc_of, whose_of
 from raykit.read.sizing import accelerators_of
 from raykit.store.people import read_acts
 
@@ -43,7 +42,8 @@ class Outcome:
     """How far the examinations are now, and why no further."""
 
     experiment: str
-    run: str
+    run: str | None
+    """None for every trial of a search."""
     counts: Mapping[str, int]
     exit_code: int
     """0: every required checkpoint has its receipt, passed or failed. 3: a person is needed. 4: paused or stopped."""
@@ -54,12 +54,14 @@ def run_backlog(
     experiment: str,
     root: str,
     *,
-    run: str = "main",
+    run: str | None = None,
     workers: int | None = None,
     say: Say,
     tell: Tell = lambda glance: None,
 ) -> Outcome:
     """Examine every required checkpoint that is still open. Several of these may share one backlog.
+
+    `run` is whose; None for the run of its plan, or for every trial of its search.
 
     Raises:
         NotFoundError: there is no such experiment.
@@ -75,22 +77,23 @@ def run_backlog(
         RaykitError: no worker could examine anything.
     """
     with stored_site(experiment, root) as site:
-        read = _read(site, run)
-        if not workable(read.backlog):
+        whose = whose_of(site.plan) if run is None else run
+        read = _read(site, whose)
+        if not read.workable:
             return _outcome(read)
         require_examining(read.acts, experiment, read.suite.digest)
         spending = _open_spending(site)
-        return _Run(site, run, spending, workers=workers, say=say, tell=tell).work()
+        return _Run(site, whose, spending, workers=workers, say=say, tell=tell).work()
 
 
 class _Run:
     """One run over a backlog."""
 
     def __init__(
-        self, site: Site, run: str, spending: Spending, *, workers: int | None, say: Say, tell: Tell
+        self, site: Site, whose: Whose, spending: Spending, *, workers: int | None, say: Say, tell: Tell
     ) -> None:
         self._site = site
-        self._run = run
+        self._whose = whose
         self._spending = spending
         self._say = say
         self._tell = tell
@@ -107,7 +110,7 @@ class _Run:
                 why = self._until_done(local)
             finally:
                 local.close()
-        read = _read(self._site, self._run)
+        read = _read(self._site, self._whose)
         if self._signals.come is not None:
             return _outcome(read, stopped=f"ended by {self._signals.come}")
         return _outcome(read, stopped=why)
@@ -120,7 +123,7 @@ class _Run:
         pool = QcPool(
             root,
             self._site.name,
-            self._run,
+            self._whose,
             secrets.token_hex(6),
             settings=self._settings(local),
             door=Teller(seat, hold_s=TELLER_S),
@@ -170,8 +173,8 @@ def _away(glance: Glance, since: float | None) -> float | None:
     return now if since is None else since
 
 
-def _read(site: Site, run: str) -> QcRead:
-    read = read_qc(site.store, site.name, run, now=time.time())
+def _read(site: Site, whose: Whose) -> RunsRead:
+    read = read_qc_of(site.store, site.name, whose, now=time.time())
     if read is None:
         raise GateError(
             f"the plan of {site.name} has no [qc]: nothing of it has to be examined",
@@ -181,18 +184,22 @@ def _read(site: Site, run: str) -> QcRead:
     return read
 
 
-def _outcome(read: QcRead, stopped: str | None = None) -> Outcome:
+def _outcome(read: RunsRead, stopped: str | None = None) -> Outcome:
     """What there is to say at the end; `stopped` is why it came before everything was done."""
-    parked = [each for each in read.backlog.standings if each.status == "parked"]
+    parked = [each for each in read.standings if each.status == "parked"]
     why, code = None, 0
-    if stopped is not None and (parked or workable(read.backlog)):
+    if stopped is not None and (parked or read.workable):
         why, code = stopped, 4
     elif parked and read.pause is not None:
         why, code = read.pause.words, 4
     elif parked:
-        updates = ", ".join(f"{each.update:,}" for each in parked[:6])
+        updates = ", ".join(
+            f"{each.update:,} of {each.request.run}" if read.trials else f"{each.update:,}"
+            for each in parked[:6]
+        )
         why, code = f"{len(parked)} parked (update {updates}): a person is needed", 3
-    return Outcome(experiment=read.experiment, run=read.run, counts=read.counts(), exit_code=code, why=why)
+    run = None if read.trials else read.reads[0].run
+    return Outcome(experiment=read.experiment, run=run, counts=read.counts(), exit_code=code, why=why)
 
 
 # --- money ------------------------------------------------------------------------------------------------------

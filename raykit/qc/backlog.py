@@ -355,6 +355,12 @@ def require_complete(found: Backlog, experiment: str) -> None:
         )
 
 
+def name_of(standing: Standing, experiment: str) -> str:
+    """What a person calls its run: `digits`, or `digits-lr/trial-007` of a search."""
+    run = standing.request.run
+    return experiment if run == "main" else f"{experiment}/{run}"
+
+
 def require_usable(found: Standing | None, what: str, *, experiment: str) -> Standing:
     """Let only a checkpoint pass that a decision may rest on.
 
@@ -364,22 +370,21 @@ def require_usable(found: Standing | None, what: str, *, experiment: str) -> Sta
     why = "nobody has examined it" if found is None else found.why_not
     if found is not None and why is None:
         return found
+    name = experiment if found is None else name_of(found, experiment)
     if found is None:
-        remedy = f"choose a checkpoint on the cadence: raykit qc status {experiment}"
+        remedy = f"choose a checkpoint on the cadence: raykit qc status {name}"
     elif found.open:
         remedy = (
-            f"raykit qc retry {experiment} --update {found.update} --reason ... --by NAME"
+            f"raykit qc retry {name} --update {found.update} --reason ... --by NAME"
             if found.status == "parked"
-            else f"raykit qc run {experiment}"
+            else f"raykit qc run {name}"
         )
     elif found.said.forged:
         remedy = "raykit check --read-data"
     elif found.review is None and not found.red:
-        remedy = (
-            f"raykit qc review {experiment} --update {found.update} --verdict passed --note ... --by NAME"
-        )
+        remedy = f"raykit qc review {name} --update {found.update} --verdict passed --note ... --by NAME"
     else:
-        remedy = f"choose another checkpoint: raykit qc status {experiment}"
+        remedy = f"choose another checkpoint: raykit qc status {name}"
     raise GateError(
         f"no decision may rest on {what}: {why}",
         field="qc",
@@ -399,7 +404,8 @@ def way_on(found: Backlog, experiment: str) -> str | None:
     for each in found.unreviewed:
         if each.said.forged:
             return "raykit check --read-data"
-        return f"raykit qc review {experiment} --update {each.update} --verdict failed --note ... --by NAME"
+        name = name_of(each, experiment)
+        return f"raykit qc review {name} --update {each.update} --verdict failed --note ... --by NAME"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a person may say of receipts, and of requests that came to none. Pure.
+"""What a person may say of receipts, and of requests that came to none: of one run, or of all trials together. Pure.
 
 One act may cover many receipts that passed, after a look at the contact sheet. One that failed, or that had two
 answers, is looked at by itself, and can only be reviewed as failed: no word of a person turns it into a pass.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raykit.errors import GateError, InvalidInput, NotFoundError
-from raykit.qc.backlog import Backlog, Standing
+from raykit.qc.backlog import Backlog, Standing, name_of
 from raykit.records import Retried, Reviewed
 
 Verdict = Literal["passed", "failed"]
@@ -53,9 +53,10 @@ def review(
                 field="--verdict",
                 value="passed",
                 rule="a failed check is never treated as passed",
-                remedy=f"raykit qc review {experiment} --update {each.update} --verdict failed --note ... --by NAME",
+                remedy=f"raykit qc review {name_of(each, experiment)} --update {each.update} --verdict failed "
+                "--note ... --by NAME",
             )
-    receipts = tuple(each.receipt.digest for each in chosen if each.receipt is not None)
+    receipts = tuple(dict.fromkeys(each.receipt.digest for each in chosen if each.receipt is not None))
     event = Reviewed(
         receipts=receipts,
         verdict=looked.verdict,
@@ -85,7 +86,7 @@ def _one(found: Backlog, update: int, experiment: str) -> Standing:
             f"update {update:,} has no receipt to review: it is {standing.status}",
             field="--update",
             value=update,
-            remedy=f"raykit qc run {experiment}",
+            remedy=f"raykit qc run {name_of(standing, experiment)}",
         )
     return standing
 
@@ -117,11 +118,17 @@ def _refuse_the_red(found: Backlog, experiment: str) -> None:
         first = red[0]
         raise GateError(
             f"{len(red)} of {experiment} failed, and each is looked at by itself: update "
-            + ", ".join(f"{each.update:,}" for each in red[:12]),
+            + ", ".join(_where(each) for each in red[:12]),
             field="--update",
             rule=str(first.why_not),
-            remedy=f"raykit qc review {experiment} --update {first.update} --verdict failed --note ... --by NAME",
+            remedy=f"raykit qc review {name_of(first, experiment)} --update {first.update} --verdict failed "
+            "--note ... --by NAME",
         )
+
+
+def _where(each: Standing) -> str:
+    run = each.request.run
+    return f"{each.update:,}" if run == "main" else f"{each.update:,} of {run}"
 
 
 def _require_other(found: Backlog, person: str) -> None:
@@ -156,13 +163,13 @@ def retry(
                 remedy=f"raykit qc status {experiment}",
             )
         chosen = [standing]
+    parked = {each.request.id: each for each in chosen if each.status == "parked"}
     return tuple(
         Retried(
-            request=each.request.id,
+            request=id,
             after=max(failure.n for failure in each.said.failures),
             reason=reason,
             person=person,
         )
-        for each in chosen
-        if each.status == "parked"
+        for id, each in parked.items()
     )

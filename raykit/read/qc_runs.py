@@ -11,7 +11,7 @@ from typing import Any
 
 from raykit.pauses import Acts, InForce, pause_of
 from raykit.plan import Plan
-from raykit.qc.backlog import Standing, workable
+from raykit.qc.backlog import Backlog, Standing, backlog, workable
 from raykit.read.qc import COUNTED, Kept, OnFailure, QcRead, QcReader
 from raykit.records import Roster, Suite
 from raykit.store.base import ObjectStore
@@ -79,9 +79,13 @@ class RunsRead:
     tries: int
     acts: Acts
     now: float
-    trials: bool
-    """They are those of a search, each with a setting of its own."""
+    whose: Whose
     reads: tuple[QcRead, ...]
+
+    @property
+    def trials(self) -> bool:
+        """They are those of a search, each with a setting of its own."""
+        return not isinstance(self.whose, str)
 
     @property
     def pause(self) -> InForce | None:
@@ -92,6 +96,12 @@ class RunsRead:
     def standings(self) -> tuple[Standing, ...]:
         """Every required checkpoint, run by run."""
         return tuple(each for read in self.reads for each in read.backlog.standings)
+
+    @property
+    def backlog(self) -> Backlog:
+        """All of them as one."""
+        others = [each for read in self.reads for each in read.backlog.others]
+        return backlog(self.suite.digest, self.standings, others)
 
     @property
     def workable(self) -> int:
@@ -177,7 +187,7 @@ class RunsReader:
             tries=asked.tries,
             acts=acts,
             now=now,
-            trials=not isinstance(self.whose, str),
+            whose=self.whose,
             reads=tuple(read for read in found if read is not None),
         )
 
