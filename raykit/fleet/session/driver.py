@@ -12,6 +12,7 @@ from typing import Any, Final
 import ray
 from ray._private import auto_init_hook
 from ray._private import utils as ray_utils
+from ray._raylet import AuthenticationTokenLoader, Config
 
 NAMESPACE: Final = "raykit"
 """The Ray namespace of everything that raykit names."""
@@ -48,6 +49,14 @@ def sigterm_kept() -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+
+
+def read_token_again() -> None:
+    """Let Ray take mode and token from the environment as it is now."""
+    # Ray reads mode and token once per process. Mode first: a thread of an earlier session that still drains
+    # would otherwise abort the process when its token file is gone.
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def shut_down_ray(timeout_s: float) -> None:

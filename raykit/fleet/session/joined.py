@@ -22,6 +22,7 @@ from raykit.fleet.session.driver import (
     NAMESPACE,
     answers,
     never_connect_unasked,
+    read_token_again,
     shut_down_ray,
     sigterm_kept,
 )
@@ -117,8 +118,12 @@ def join_ray(address: str) -> JoinedRay:
         raise InvalidInput("this process already uses a Ray", remedy="ray.shutdown()")
     never_connect_unasked()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    token = environment_token()
+    if token is not None:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        read_token_again()  # ray may have been imported before
     url = _dashboard_of(address)
-    check_cluster(url, environment_token())
+    check_cluster(url, token)
     try:
         with sigterm_kept():
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)

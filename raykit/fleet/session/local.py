@@ -21,13 +21,13 @@ from typing import Any, Final, Self
 
 import ray
 from ray._private import parameter, ray_constants, services
-from ray._raylet import AuthenticationTokenLoader, Config
 
 from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError, Unknown
 from raykit.fleet.session.driver import (
     NAMESPACE,
     answers,
     never_connect_unasked,
+    read_token_again,
     replaced,
     shut_down_ray,
     sigterm_kept,
@@ -167,9 +167,9 @@ class LocalRay:
 
     def _start(self, *, cpus: int, resources: Mapping[str, float]) -> None:
         atexit.register(self.close)
-        self._environment.callback(_read_token_again)  # called last, with the environment as it was
+        self._environment.callback(read_token_again)  # called last, with the environment as it was
         self._environment.enter_context(changed(launch_environment(self._place)))
-        _read_token_again()
+        read_token_again()
         tempfile.gettempdir()  # decides for this process before TMPDIR changes for the others
         with (
             self._recording(),
@@ -327,10 +327,3 @@ def _private_ray(place: SessionFolder, ports: Ports) -> Iterator[None]:
                 rule=f"tested with Ray {TESTED_RAY}",
             )
         yield
-
-
-def _read_token_again() -> None:
-    # Ray reads mode and token once per process. Mode first: a thread of an earlier session that still drains
-    # would otherwise abort the process when its token file is gone.
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
