@@ -55,8 +55,11 @@ class Trains(Protocol):
 
     starts: int
     """How often it was started."""
-    error: BaseException | None
-    """What the newest start came back with."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the newest start came back with."""
+        ...
 
     @property
     def word(self) -> str:

@@ -95,6 +95,22 @@ class SearchRegistration(Versioned):
 # --- the log of a search --------------------------------------------------------------------------------------
 
 
+class Driven(Record):
+    """A process has taken the search: from here on it alone writes to this log, until it lets go of it or is gone."""
+
+    event: Literal["driven"] = "driven"
+    driver: Name
+    place: Place
+    raykit: str
+
+
+class LetGo(Record):
+    """The process that had the search has let go of it."""
+
+    event: Literal["let_go"] = "let_go"
+    driver: Name
+
+
 class Drawn(Record):
     """The setting of a row that had none when it was registered."""
 
@@ -185,7 +201,9 @@ class Picked(Record):
     """The name under which its checkpoint is registered, where it has one."""
 
 
-SearchEvent = Annotated[Drawn | Begun | Ruled | RowEnded | Reopened | Picked, Field(discriminator="event")]
+SearchEvent = Annotated[
+    Driven | LetGo | Drawn | Begun | Ruled | RowEnded | Reopened | Picked, Field(discriminator="event")
+]
 
 
 class SearchEntry(Entry):
