@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from raykit.history import term_row
+from raykit.history import finite, term_row
 from raykit.ids import canonical, sha256
 from raykit.plan import Lock
 from raykit.reconcile import require_attempt, require_launch
@@ -273,7 +273,7 @@ class RunMaker:
                 attempt=self.attempt,
                 update=self.update,
                 rows=270,
-                metrics={"ratio": ratio, "recon": ratio / 10},
+                metrics={"ratio": finite(ratio), "recon": finite(ratio / 10)},
                 elapsed_s=self._since,
                 best=True,
             )

@@ -367,6 +367,8 @@ class SearchMaker:
 def run_row(maker: SearchMaker, row: int, end: End = "completed", *, updates: int = 40, **how: Any) -> None:
     """A row from its beginning to its end."""
     maker.begin(row)
+    if not how.get("finite", True):
+        maker.runs[row].final = math.nan
     maker.train(row, updates)
     if end == "stopped-by-scheduler":
         maker.rule(row)

@@ -107,6 +107,8 @@ class Driven(Record):
 class LetGo(Record):
     """The process that had the search has let go of it."""
 
+    closes = True
+
     event: Literal["let_go"] = "let_go"
     driver: Name
 

@@ -12,6 +12,7 @@ from raykit.search.pick import excluded, pick, rank
 from raykit.search.space import Space, distinct, grid, space_of
 from raykit.search.table import SEARCH, RowState, SearchState, Status, fold, row_of, rows_of, run_of
 from raykit.search.turn import Done, Draw, EndRow, Start, Turn, Wait, next_turn
+from raykit.search.worth import Worth, worth_of
 
 __all__ = [
     "SEARCH",
@@ -25,6 +26,7 @@ __all__ = [
     "Status",
     "Turn",
     "Wait",
+    "Worth",
     "distinct",
     "excluded",
     "fold",
@@ -36,4 +38,5 @@ __all__ = [
     "rows_of",
     "run_of",
     "space_of",
+    "worth_of",
 ]

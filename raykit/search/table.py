@@ -22,7 +22,9 @@ from raykit.records import (
     BY_BUDGET,
     Begun,
     Drawn,
+    Driven,
     End,
+    LetGo,
     Picked,
     Record,
     Reopened,
@@ -153,6 +155,10 @@ class SearchState:
     """By number: row 1 is the first."""
     picked: Picked | None = None
     reopened: tuple[Reopened, ...] = ()
+    driver: Driven | None = None
+    """The process that has the search, unless it has let go of it; nothing here says whether it is alive."""
+    heard_at: float = 0.0
+    """When something was last written."""
     entries: int = 0
     """How many entries of the log it is from."""
 
@@ -208,11 +214,12 @@ def fold(
     folding = _Folding(onto or _registered(registration))
     for entry in entries:
         folding.entries += 1
+        folding.heard_at = entry.at
         for event in entry.events:
             try:
                 folding.take(event, entry.at)
             except CorruptError as error:
-                raise CorruptError(f"entry {entry.n} of the search: {error.message}") from None
+                raise CorruptError(f"entry {entry.n} of the search: {error.message}", value=entry.n) from None
     return folding.state()
 
 
@@ -229,6 +236,8 @@ class _Folding:
         self._rows = list(before.rows)
         self._picked = before.picked
         self._reopened = before.reopened
+        self._driver = before.driver
+        self.heard_at = before.heard_at
         self.entries = before.entries
 
     def state(self) -> SearchState:
@@ -237,11 +246,18 @@ class _Folding:
             rows=tuple(self._rows),
             picked=self._picked,
             reopened=self._reopened,
+            driver=self._driver,
+            heard_at=self.heard_at,
             entries=self.entries,
         )
 
     def take(self, event: Record, at: float) -> None:
         match event:
+            case Driven():
+                self._driver = event
+            case LetGo():
+                if self._driver is not None and self._driver.driver == event.driver:
+                    self._driver = None
             case Drawn():
                 self._set(self._drawn(self._open(event.row, "drawn"), event))
             case Begun():

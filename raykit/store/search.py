@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from raykit.ids import canonical
 from raykit.plan import Selection
 from raykit.reconcile import RunState
 from raykit.records import EvaluationRow, Record, RowEnded, SearchEntry, SearchRegistration
-from raykit.search import SEARCH, RowState, SearchState, fold
+from raykit.search import SEARCH, RowState, SearchState, Worth, fold, worth_of
 from raykit.store import layout
 from raykit.store.base import ObjectStore, Put
 from raykit.store.log import Log, RunLog, uncollected
@@ -189,11 +188,7 @@ class Reached(NamedTuple):
 
     update: int
     """The last one whose row is durable."""
-    value: float | None
-    at: int | None
-    """The update that the value is from."""
-    checkpoint: str | None
-    """Digest of the manifest of that update's checkpoint."""
+    worth: Worth
     attempts: int
 
 
@@ -216,31 +211,14 @@ def _evaluations(store: ObjectStore, state: RunState) -> Iterator[EvaluationRow]
 
 
 def reached(store: ObjectStore, state: RunState, metric: str, selection: Selection | None) -> Reached:
-    """How far a run has come: its value is the metric at the checkpoint that it selects, or at its last evaluation.
+    """How far a run has come, and what it is worth.
 
     Raises:
         CorruptError: its history is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    values = dict(read_reports(store, state, metric))
-    commits = {commit.update: commit.sha256 for commit in state.commits}
-    if selection is None:
-        at = max(values, default=None)
-    else:
-        at = _selected(dict(read_reports(store, state, selection.metric)), commits, selection)
-    value = None if at is None else values.get(at)
-    if value is None or not math.isfinite(value):
-        return Reached(state.recorded(), None, None, None, len(state.attempts))
-    return Reached(state.recorded(), value, at, None if at is None else commits.get(at), len(state.attempts))
-
-
-def _selected(
-    values: Mapping[int, float | None], commits: Mapping[int, str], selection: Selection
-) -> int | None:
-    """The update whose checkpoint is taken: of equal ones the first."""
-    scored = [(value, update) for update in commits if (value := values.get(update)) is not None]
-    sign = 1 if selection.mode == "min" else -1
-    return min(scored, key=lambda pair: (sign * pair[0], pair[1]))[1] if scored else None
+    worth = worth_of(selection, metric, list(_evaluations(store, state)), state.commits)
+    return Reached(state.recorded(), worth, len(state.attempts))
 
 
 def row_costs(book: Book, experiment: str) -> Counter[str]:
@@ -290,9 +268,9 @@ def _closed(row: RowState, came: Reached | None, cost: int, why: str) -> RowEnde
         row=row.n,
         end="censored-by-budget",
         update=came.update,
-        value=came.value,
-        at=came.at,
-        checkpoint=came.checkpoint,
+        value=came.worth.value,
+        at=came.worth.at,
+        checkpoint=came.worth.checkpoint,
         cost=cost,
         attempts=came.attempts,
         detail=why,

@@ -37,6 +37,7 @@ from raykit.records import (
     Contracted,
     Corrected,
     Drawn,
+    Driven,
     EvaluationRow,
     Excluded,
     ExperimentEntry,
@@ -52,6 +53,7 @@ from raykit.records import (
     InputChunk,
     InputsManifest,
     Launched,
+    LetGo,
     Line,
     Locked,
     Manifest,
@@ -289,6 +291,8 @@ CONTRACT = GenerationContract(
     reuses=Reuse(contract=D, units=((0, 3), (5, 5))),
 )
 SEARCHED = (
+    Driven(driver="d1", place=PLACE, raykit="0.1.0"),
+    LetGo(driver="d1"),
     Drawn(row=2, params={"lr": 0.1, "size": [1, 2]}, by="optuna.tpe"),
     Drawn(row=3, params={"lr": 0.1}, by="rank 1", repeats=2),
     Begun(row=2, launch="l1", place=PLACE),

@@ -13,6 +13,7 @@
     attempts   claims, failures, and what attempts have made
     money      accounts: their ledgers (held against `raykit.budget.audit`), and who belongs to which
     candidates the registry of the root, and adopted weights
+    search     the searches of one experiment: their tables, their logs, and the runs of their rows
     contents   objects whose key holds a digest
     walk       all of it, in an order in which a store may change meanwhile
 

@@ -149,9 +149,10 @@ def _switched(registry: Registry, candidate: Candidate, event: Switched) -> Iter
 # --- the registry and what it names -------------------------------------------------------------------------
 
 
-def check_candidates(view: View) -> None:
-    """Look at the registry and at all that it names."""
+def check_candidates(view: View) -> dict[str, Registered] | None:
+    """Look at the registry and at all that it names. Returns what was registered, by name; None if it is not whole."""
     log = read_log(view, layout.candidates_log(), CandidatesEntry)
+    said: dict[str, Registered] = {}
     rules, homes = RegistryRules(), dict[str, str]()
     for key, entry in log.entries:
         for event in entry.events:
@@ -162,11 +163,13 @@ def check_candidates(view: View) -> None:
                 case Registered():
                     view.counts["candidates"] += 1
                     homes[event.candidate] = event.experiment or ""
+                    said[event.candidate] = event
                     _adopted(view, key, event) if event.origin == "adopted" else _of_run(view, key, event)
                 case Recommended() | CandidateApproved() if event.receipts:
                     _receipts(view, key, homes.get(event.candidate, ""), event)
                 case _:
                     pass
+    return said if log.whole else None
 
 
 def _receipts(view: View, key: str, experiment: str, event: Recommended | CandidateApproved) -> None:

@@ -10,7 +10,20 @@ from raykit.budget.audit import audit
 from raykit.errors import CorruptError
 from raykit.ids import digest_of
 from raykit.plan.lock import digest_of_decision
-from raykit.records import AccountEntry, AccountOf, AccountOpened, Locked, Parted, Planned, Reserved
+from raykit.records import (
+    AccountEntry,
+    AccountOf,
+    AccountOpened,
+    Accrued,
+    Corrected,
+    Locked,
+    Parted,
+    Planned,
+    Record,
+    Reserved,
+    Settled,
+    Voided,
+)
 from raykit.store import layout
 from raykit.store.accounts import data_identity
 from raykit.store.check.contents import read_lock
@@ -31,12 +44,36 @@ class _Account:
     """Experiments, and the other accounts that they may have."""
     reserved: dict[str, str] = field(default_factory=dict)
     """By lease: the experiment that it was reserved for."""
+    trials: dict[tuple[str, str], Charged] = field(default_factory=dict)
+    """By experiment and run: what the trials of searches are charged with."""
+
+
+class Charged:
+    """What one run is charged with, over all of its leases: now, and at every moment before."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        """Of the ledger's entry that first says so."""
+        self.total = 0
+        self.totals = {0}
+        self.learned = False
+        """A person has said later what a lease cost."""
+        self._leases: dict[str, int] = {}
+
+    def take(self, lease: str, amount: int) -> None:
+        """A lease is charged with so much from here on."""
+        self.total += amount - self._leases.get(lease, 0)
+        self._leases[lease] = amount
+        self.totals.add(self.total)
 
 
 def check_money(
     view: View, locked: Mapping[str, Sequence[Locked] | None], started: Iterable[Started]
-) -> None:
-    """Look at all accounts; `started` are the attempts of all runs."""
+) -> dict[tuple[str, str], Charged]:
+    """Look at all accounts; `started` are the attempts of all runs.
+
+    Returns what the trials of searches are charged with, by experiment and run.
+    """
     money = _Money(view, locked)
     for account in money.accounts.values():
         for experiment, decision in account.planned.items():
@@ -49,6 +86,19 @@ def check_money(
         if each.attempt.lease is not None:
             leases[each.attempt.lease] += 1
             money.reserved(each, again=leases[each.attempt.lease] > 1)
+    return {of: charged for account in money.accounts.values() for of, charged in account.trials.items()}
+
+
+def _charge(leases: Mapping[str, Charged], event: Record) -> None:
+    """Count an event to the trial whose lease it is about; `leases` are those of trials."""
+    match event:
+        case Reserved(lease=lease) | Accrued(lease=lease) if lease in leases:
+            leases[lease].take(lease, event.worst)
+        case Settled(lease=lease) | Corrected(lease=lease) if lease in leases:
+            leases[lease].take(lease, event.cost)
+            leases[lease].learned |= event.person is not None
+        case Voided(lease=lease) if lease in leases:
+            leases[lease].take(lease, 0)
 
 
 class _Money:
@@ -97,6 +147,7 @@ class _Money:
         for finding in audit([entry for _, entry in log.entries]):
             key = layout.log_entry(prefix, finding.n)
             self._view.find(key, finding.rule, finding.found, finding.invariant)
+        leases: dict[str, Charged] = {}
         for key, event in log.events():
             match event:
                 case AccountOpened() if event.account != name:
@@ -107,6 +158,10 @@ class _Money:
                     account.parted.add((event.experiment, event.account))
                 case Reserved():
                     account.reserved[event.lease] = event.experiment
+                    if event.run is not None:
+                        of = event.experiment, event.run
+                        leases[event.lease] = account.trials.setdefault(of, Charged(key))
+            _charge(leases, event)
         return account
 
     # --- who belongs where ----------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from raykit.errors import CorruptError, NotFoundError
-from raykit.records import AttemptStarted, Commit, Locked, Record, RunEntry, RunRecord, Segment
+from raykit.reconcile import RunState, fold
+from raykit.records import AttemptStarted, Commit, Launched, Locked, Record, RunEntry, RunRecord, Segment
+from raykit.search.table import row_of
 from raykit.store import layout
-from raykit.store.check.logs import read_log
+from raykit.store.check.logs import ReadLog, read_log
 from raykit.store.check.rules import RunRules
 from raykit.store.check.view import View
 from raykit.store.commit import MANIFEST, folder_of, verify
@@ -29,6 +31,18 @@ class Looked(NamedTuple):
     started: list[Started]
     commits: list[Commit] | None
     """Superseded or not; None if the log is not whole."""
+    trial: TrialRun | None
+    """Of the run of a search's row."""
+
+
+class TrialRun(NamedTuple):
+    """The run of a row: what it is of, and what its log leads to."""
+
+    record: RunRecord | None
+    state: RunState | None
+    """None if the log is not whole."""
+    launches: tuple[tuple[str, str], ...]
+    """Every launch that took it, with the key of the entry that says so."""
 
 
 def check_run(view: View, experiment: str, run: str, locked: Sequence[Locked] | None) -> Looked:
@@ -47,7 +61,7 @@ class _Run:
         view = self._view
         view.counts["runs"] += 1
         log = read_log(view, layout.run_log(self._experiment, self._run), RunEntry)
-        self._record(started=bool(log.entries))
+        record = self._record(started=bool(log.entries))
         rules = RunRules()
         for key, event in log.events():
             if log.whole:
@@ -65,14 +79,15 @@ class _Run:
                 if isinstance(event, AttemptStarted)
             ],
             [event for _, event in events if isinstance(event, Commit)] if log.whole else None,
+            None if row_of(self._run) is None else _trial(record, log),
         )
 
-    def _record(self, *, started: bool) -> None:
+    def _record(self, *, started: bool) -> RunRecord | None:
         view, key = self._view, layout.run_record(self._experiment, self._run)
         if key not in view.sizes:
             if started:
                 view.missing(key, "a run says what it is of", "I1")
-            return
+            return None
         view.name([key])
         data = view.get(key)
         try:
@@ -81,15 +96,16 @@ class _Run:
                 raise CorruptError(f"{key} is not written as raykit writes it")
         except CorruptError as error:
             view.find(key, "a run's record", error.message, "I2")
-            return
+            return None
         if (record.experiment, record.run) != (self._experiment, self._run):
             view.find(key, "a run's record is its own", f"it is of {record.experiment}/{record.run}", "I2")
-        bound = record.model_dump(exclude={"schema_", "experiment", "run"})
+        bound = record.model_dump(exclude={"schema_", "experiment", "run", "setting"})
         if self._locked is not None and bound not in [
             event.model_dump(exclude={"event"}) for event in self._locked
         ]:
             found = "the experiment's log locks no such plan"
             view.find(key, "a run is of a plan that was locked", found, "I14")
+        return record
 
     def _event(self, key: str, event: Record) -> None:
         match event:
@@ -149,3 +165,9 @@ class _Run:
             if attempt not in known:
                 found = f"{count} objects of attempt {attempt}, which is not in the log"
                 self._view.find(log, "an attempt is in the log before it writes", found, "I10")
+
+
+def _trial(record: RunRecord | None, log: ReadLog[RunEntry]) -> TrialRun:
+    state = fold(entry for _, entry in log.entries) if log.whole else None
+    launches = tuple((key, event.launch) for key, event in log.events() if isinstance(event, Launched))
+    return TrialRun(record, state, launches)

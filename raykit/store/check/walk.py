@@ -26,7 +26,8 @@ from raykit.store.check.money import check_money
 from raykit.store.check.people import ActRules
 from raykit.store.check.qc import check_qc
 from raykit.store.check.report import Report
-from raykit.store.check.runs import Started, check_run
+from raykit.store.check.runs import Started, TrialRun, check_run
+from raykit.store.check.search import Around, check_searches
 from raykit.store.check.view import Tell, View
 from raykit.store.commit import MANIFEST
 
@@ -44,18 +45,25 @@ def check(store: ObjectStore, *, read_data: bool, tell: Tell = lambda done, tota
     locked = {name: _locked(log) if log.whole else None for name, log in logs.items()}
     started: list[Started] = []
     commits: dict[str, dict[str, Sequence[Commit] | None]] = defaultdict(dict)
+    trials: dict[str, dict[str, TrialRun]] = defaultdict(dict)
     for name, run in view.parts("experiment", "run"):
         looked = check_run(view, name, run, locked[name])
         started += looked.started
         commits[name][run] = looked.commits
+        if looked.trial is not None:
+            trials[name][run] = looked.trial
     # After the runs: the checkpoints that are examined were committed before.
     for name, log in logs.items():
         events = list(log.events())
         check_qc(view, name, events, commits[name], _sets(view, name, events, whole=log.whole))
     _acts(view, read_log(view, layout.fleet_log(), FleetEntry), own=None)
     # After the runs: what they name in a ledger was written there before.
-    check_money(view, locked, started)
-    check_candidates(view)
+    charged = check_money(view, locked, started)
+    candidates = check_candidates(view)
+    # After the runs, the money and the registry: what a row came to is said once all of them have it.
+    for name in logs:
+        around = Around(locked=locked[name], runs=trials[name], charged=charged, candidates=candidates)
+        check_searches(view, name, around)
     check_contents(view)
     return view.report()
 
