@@ -1,6 +1,6 @@
 """A checkpoint on the bench: real weights, one unit at a time, the same bytes whoever asks and whenever.
 
-covers QC-02, QC-04, QC-05 to QC-09, QC-15, QC-18, GOLD-28, I3, I8
+covers QC-02, QC-04, QC-05 to QC-09, QC-15, QC-18, GOLD-28, TUNE-12, I3, I8
 """
 
 from __future__ import annotations
@@ -23,9 +23,19 @@ import torch
 from PIL import Image as Pillow
 
 from raykit.data import randomness
-from raykit.errors import CorruptError, GateError
+from raykit.errors import CorruptError, GateError, PlanError
 from raykit.plan import load_plan
-from raykit.records import FieldRule, Manifest, Receipt, Request, Roster, RosterUnit, Suite
+from raykit.records import (
+    FieldRule,
+    Manifest,
+    Receipt,
+    Request,
+    Roster,
+    RosterUnit,
+    RunRecord,
+    Setting,
+    Suite,
+)
 from raykit.store import layout, open_store
 from raykit.store.commit import Slot, write_file, write_manifest
 from raykit.train import frozen, rng
@@ -37,7 +47,7 @@ from raykit.train.revision import Git
 from raykit.train.state import Live, hold
 from raykit.work.examined import Examined
 from raykit.work.panels import GAP_PX, SEEN_PX, Picture, sheet
-from raykit.work.qc_unit import Bench
+from raykit.work.qc_unit import Bench, TrialsBench
 
 TESTS = Path(__file__).parents[1]
 PROBE = (TESTS / "probe" / "recipe.py").read_text()
@@ -696,3 +706,79 @@ def test_two_hundred_digits_are_examined_in_three_seconds_on_one_core(tmp_path: 
     assert found.receipt.units.scored == 200 and found.receipt.verdict == "passed"
     assert took_s < 30.0
     assert pixels(found.pictures["panels.png"]).shape == (10 * 52 + 4, 2 * 52 + 4, 3)
+
+
+# --- the trials of a search ---------------------------------------------------------------------------------
+
+
+WIDER = (
+    PROBE
+    + """
+
+class Variant(Probe):
+    @dataclass
+    class Params(Probe.Params):
+        width: int = 8
+
+    def model(self, params):
+        drawn = super().model(params)
+        drawn.beside = torch.nn.Linear(params.width, params.width)
+        return drawn
+"""
+)
+
+
+def of_trial(job: Job, run: str, setting: Setting) -> None:
+    """The record that says what a trial has instead of what its plan says."""
+    record = RunRecord(
+        experiment=NAME,
+        run=run,
+        plan=ZERO,
+        contract=ZERO,
+        code=job.suite.code,
+        environment=ZERO,
+        data=ZERO,
+        setting=setting,
+    )
+    job.store.put_new(layout.run_record(NAME, run), record.to_bytes())
+
+
+def test_each_trial_is_examined_with_the_model_of_its_own_setting(tmp_path: Path) -> None:
+    # covers TUNE-12, I8
+    narrow, wide = (Job(tmp_path / str(n), code=WIDER, params={"width": n}) for n in (8, 12))
+    asked = {}
+    for run, job in (("trial-001", narrow), ("trial-002", wide)):
+        of_trial(narrow, run, Setting(params={"width": job.params["width"]}, seed=job.suite.seed))
+        moved, key = job.commit(0)
+        request = moved.model_copy(update={"run": run, "suite": narrow.suite.digest})
+        folder = key.rpartition("/")[0]
+        for stored in job.store.list(folder):  # as if both were of one search
+            target = stored.key.replace("/main/", f"/{run}/")
+            narrow.store.put_new(target, job.store.get(stored.key))
+        asked[run] = (request, key.replace("/main/", f"/{run}/"))
+    bench = TrialsBench(narrow.store, NAME, narrow.suite, narrow.roster, tmp_path / "bench")
+    found = {run: bench(*question, None) for run, question in asked.items()}
+    again = {run: bench(*question, None) for run, question in asked.items()}  # one is closed for the other
+    assert all(same(found[run], again[run]) for run in asked)
+    # what it says is what a bench for that setting alone says
+    alone = Bench(narrow.store, NAME, narrow.suite, narrow.roster, tmp_path / "alone")
+    assert same(found["trial-001"], alone(*asked["trial-001"], None))
+    with pytest.raises(CorruptError):
+        alone(*asked["trial-002"], None)
+    receipt = found["trial-002"].receipt
+    assert (receipt.suite, receipt.config, receipt.run) == (narrow.suite.digest, ZERO, "trial-002")
+
+
+def test_a_trial_without_a_record_of_its_setting_is_never_examined_as_the_plan_has_it(job: Job) -> None:
+    bench = TrialsBench(job.store, NAME, job.suite, job.roster, job.folder / "bench")
+    request, key = job.commit(0)
+    with pytest.raises(CorruptError, match="nothing says which setting"):
+        bench(request.model_copy(update={"run": "trial-003"}), key, None)
+
+
+def test_a_trial_whose_params_the_recipe_refuses_says_so(job: Job) -> None:
+    of_trial(job, "trial-001", Setting(params={"nonsense": 1}, seed=1))
+    bench = TrialsBench(job.store, NAME, job.suite, job.roster, job.folder / "bench")
+    request, key = job.commit(0)
+    with pytest.raises(PlanError, match="params do not fit"):
+        bench(request.model_copy(update={"run": "trial-001"}), key, None)
