@@ -88,10 +88,6 @@ def _progress(view: RunView, now: float) -> Progress:
     )
 
 
-def _search_progress(read: SearchRead) -> Progress:
-    return Progress(launches=read.launches, complete=read.complete)
-
-
 class Root:
     """Everything under one root. Each call reads the store anew."""
 
@@ -148,15 +144,24 @@ class Root:
         """
         return RunReader(self, *self.resolve(name), self._around())
 
-    def searches(self) -> list[SearchRead]:
-        """Every search.
+    def searches(self, *, broken: Callable[[str, str], None] | None = None) -> list[SearchRead]:
+        """Every search. `broken` is told the name of one that cannot be read, and why, instead of raising.
 
         Raises:
-            CorruptError: a log, a record or a ledger is damaged.
+            CorruptError: a log, a record or a ledger is damaged, and nobody is told.
             StoreUnavailableError: the store did not answer.
         """
-        around = self._around()
-        return [self.search_beside(name, around) for name in self.experiments() if self.has_search(name)]
+        around, found = self._around(), []
+        for name in self.experiments():
+            if not self.has_search(name):
+                continue
+            try:
+                found.append(self.search_beside(name, around))
+            except CorruptError as error:
+                if broken is None:
+                    raise
+                broken(name, error.message)
+        return found
 
     def search(self, name: str) -> SearchRead:
         """The search of an experiment: its table of trials, the pick, who is waited for.
@@ -193,12 +198,12 @@ class Root:
             StoreUnavailableError: the store did not answer.
         """
         around = self._around()
-        found = [run for _, run in self._run_names(safe_name(name))]
         if self.has_search(name):
-            progress = _search_progress(self.search_beside(name, around))
+            money = self.search_beside(name, around).money
         else:
+            found = [run for _, run in self._run_names(safe_name(name))]
             progress = _progress(self._seen(name, found[0]), self._clock()) if len(found) == 1 else Progress()
-        money = money_of(self.store, name, self._clock(), progress=progress, ledgers=around.ledgers)
+            money = money_of(self.store, name, self._clock(), progress=progress, ledgers=around.ledgers)
         if money is None:
             raise NotFoundError(
                 f"{name} has no budget in {self.store.url}",
@@ -360,6 +365,18 @@ class Root:
             remedy=f"raykit search status {experiment}",
         )
 
+    def _unknown(self, name: str) -> NotFoundError:
+        names = [f"{experiment}/{run}" for experiment, run in self._run_names(None)]
+        known = sorted({*names, *(name.partition("/")[0] for name in names)})
+        close = difflib.get_close_matches(name, known, n=1)
+        return NotFoundError(
+            f"there is no run {name} in {self.store.url}",
+            field="RUN",
+            value=name,
+            rule=f"did you mean {close[0]}?" if close else None,
+            remedy="raykit ls" if names else "raykit launch PLAN",
+        )
+
     def _log(self, experiment: str, run: str) -> RunLog:
         log = RunLog(self.store, experiment, run, by="reader")
         log.refresh()
@@ -460,23 +477,23 @@ class RunReader:
         self._around.fleet.refresh()
         entries: list[ExperimentEntry | FleetEntry] = [*self._own.entries, *self._around.fleet.entries]
         acts = fold_acts(entries)
-        money = money_of(
-            self._root.store,
-            self.experiment,
-            now,
-            progress=self._progress(seen, now),
-            locked=acts.locked[-1] if acts.locked else None,
-            ledgers=self._around.ledgers,
-        )
+        money = self._money(seen, acts, now)
         seen = replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
         seen = _readable(seen, lambda: replace(seen, qc=self._qc.look(now=now, acts=acts)))
         return _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
 
-    def _progress(self, seen: RunView, now: float) -> Progress:
-        """How far the work is that its money pays for: of a trial, its whole search."""
-        if seen.row is None or not self._root.has_search(self.experiment):
-            return _progress(seen, now)
-        return _search_progress(self._root.search_beside(self.experiment, self._around))
+    def _money(self, seen: RunView, acts: Acts, now: float) -> Money | None:
+        """The money of its experiment: of a trial, that of the whole search."""
+        if seen.row is not None and self._root.has_search(self.experiment):
+            return self._root.search_beside(self.experiment, self._around).money
+        return money_of(
+            self._root.store,
+            self.experiment,
+            now,
+            progress=_progress(seen, now),
+            locked=acts.locked[-1] if acts.locked else None,
+            ledgers=self._around.ledgers,
+        )
 
     def _generated(self, seen: RunView, acts: Acts, now: float) -> Sequence[SetRead]:
         """The synthetic sets of its experiment."""

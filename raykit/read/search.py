@@ -10,16 +10,15 @@ Of rows that are at work their own run is read as well; of all others the search
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
 from raykit.pauses import Acts, InForce, in_force, scopes_of
 from raykit.plan import Lock
-from raykit.read.money import Ledgers
+from raykit.read.money import Ledgers, Progress, money_of
 from raykit.read.qc_runs import BegunTrials, RunsRead, RunsReader
 from raykit.read.rows import RowTable
 from raykit.read.searchview import (
@@ -57,6 +56,13 @@ class _Live:
     at: int | None
 
 
+class _Spent(NamedTuple):
+    """What the leases of a row have come to."""
+
+    cost: int
+    accelerator_ms: int
+
+
 class SearchReader:
     """One search, looked at again and again. Each look reads only what is new in its logs."""
 
@@ -82,13 +88,15 @@ class SearchReader:
         acts = acts or read_acts(self._store, self.experiment)
         self.log.refresh()
         found, said = self.log.state, self.registration
-        costs = self._costs()
+        spent = self._spent(now)
         live = {row.n: self._live(row, now) for row in found.rows if row.status == "begun"}
-        rows = tuple(_row(row, live.get(row.n), costs) for row in found.rows)
+        rows = tuple(_row(row, live.get(row.n), spent.get(row.run)) for row in found.rows)
         pause = in_force(acts, scopes_of(self.experiment, "search", said.contract))
         lock = self._lock(said.plan)
         state = _state(found, rows, pause, acts)
         at_work = [row for row in found.rows if row.n in live and live[row.n].status in AT_WORK]
+        incumbent, worthwhile = _incumbent(lock), _worthwhile(lock, said.metric)
+        launches = tuple(row.launches[-1].launch for row in at_work)
         return SearchRead(
             registration=said,
             digest=sha256(said.to_bytes()),
@@ -97,15 +105,21 @@ class SearchReader:
             rows=rows,
             picked=found.picked,
             verdict=verdict_of(
-                rows,
-                found.picked,
-                mode=said.mode,
-                incumbent=_incumbent(lock),
-                worthwhile=_worthwhile(lock, said.metric),
+                rows, found.picked, mode=said.mode, incumbent=incumbent, worthwhile=worthwhile
             ),
+            incumbent=incumbent,
+            worthwhile=worthwhile,
             cost=sum(row.cost for row in rows),
             place=at_work[-1].launches[-1].place if at_work else None,
-            launches=tuple(row.launches[-1].launch for row in at_work),
+            launches=launches,
+            money=money_of(
+                self._store,
+                self.experiment,
+                now,
+                progress=Progress(launches=launches, complete=state == "complete"),
+                locked=acts.locked[-1] if acts.locked else None,
+                ledgers=self._ledgers,
+            ),
             pause=pause,
             cancelled=acts.cancelled,
             qc=self._examined(found, now, acts),
@@ -139,17 +153,20 @@ class SearchReader:
             "parked": counts["parked"],
         }
 
-    def _costs(self) -> Mapping[str, int] | None:
-        """By run of a row: what all of its leases have come to; None if the experiment has no ledger."""
+    def _spent(self, now: float) -> Mapping[str, _Spent]:
+        """By run of a row: what all of its leases have come to."""
         ledger = self._ledgers.of(self.experiment)
-        if ledger is None:
-            return None
-        costs: dict[str, int] = defaultdict(int)
-        for lease in ledger.book.leases.values():
+        found: dict[str, _Spent] = {}
+        for lease in () if ledger is None else ledger.book.leases.values():
             run = lease.reserved.run
             if run is not None and lease.reserved.experiment == self.experiment:
-                costs[run] += lease.charged
-        return costs
+                before = found.get(run, _Spent(0, 0))
+                held_ms = lease.held_ms
+                if held_ms is None:
+                    held_ms = min(lease.time_ms, int(1000 * max(0.0, now - lease.at)))
+                accelerator_ms = held_ms * lease.reserved.terms.accelerators
+                found[run] = _Spent(before.cost + lease.charged, before.accelerator_ms + accelerator_ms)
+        return found
 
     def _lock(self, digest: str) -> Lock | None:
         """The lock of its plan; a search whose lock is gone can still be looked at."""
@@ -199,7 +216,7 @@ def _at_work(row: RowState, view: RunView) -> Live:
     return "stopping" if row.ruled is not None or view.state == "stopping" else "running"
 
 
-def _row(row: RowState, live: _Live | None, costs: Mapping[str, int] | None) -> RowRead:
+def _row(row: RowState, live: _Live | None, spent: _Spent | None) -> RowRead:
     found = RowRead(
         row=row.n,
         run=row.run,
@@ -209,13 +226,14 @@ def _row(row: RowState, live: _Live | None, costs: Mapping[str, int] | None) -> 
         rank=row.row.rank,
         repeats=row.repeats,
         status="waiting",
-        cost=0 if costs is None else costs.get(row.run, 0),
+        cost=0 if spent is None else spent.cost,
+        accelerator_ms=0 if spent is None else spent.accelerator_ms,
         begun_at=row.begun_at,
         ended_at=row.ended_at,
     )
     if live is not None:
         return _of_live(found, row, live)
-    return found if row.ended is None else _of_ended(found, row.ended, costs)
+    return found if row.ended is None else _of_ended(found, row.ended, spent)
 
 
 def _of_live(found: RowRead, row: RowState, live: _Live) -> RowRead:
@@ -233,7 +251,7 @@ def _of_live(found: RowRead, row: RowState, live: _Live) -> RowRead:
     )
 
 
-def _of_ended(found: RowRead, ended: RowEnded, costs: Mapping[str, int] | None) -> RowRead:
+def _of_ended(found: RowRead, ended: RowEnded, spent: _Spent | None) -> RowRead:
     value = ended.value
     return replace(
         found,
@@ -241,7 +259,7 @@ def _of_ended(found: RowRead, ended: RowEnded, costs: Mapping[str, int] | None) 
         update=ended.update,
         value=value if value is not None and math.isfinite(value) else None,
         at=ended.at,
-        cost=ended.cost if costs is None or found.run not in costs else found.cost,
+        cost=ended.cost if spent is None else spent.cost,
         attempts=ended.attempts,
         checkpoint=ended.checkpoint,
         detail=ended.detail,

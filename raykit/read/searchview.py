@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from raykit.errors import InvalidInput
 from raykit.pauses import InForce, way_on
+from raykit.read.money import Money
 from raykit.read.searchtable import arrow_of
 from raykit.read.view import Health
 from raykit.records import BY_BUDGET, Cancelled, End, Excluded, Picked, Place, SearchRegistration, Unit
@@ -64,6 +65,8 @@ class RowRead:
     """The update that the value is from."""
     cost: int = 0
     """Micro-units, of all attempts; of one that goes on, its worst case."""
+    accelerator_ms: int = 0
+    """How long accelerators were held for it, times how many."""
     attempts: int = 0
     begun_at: float | None = None
     ended_at: float | None = None
@@ -105,6 +108,7 @@ class RowRead:
             "value": self.value,
             "at": self.at,
             "cost": self.cost,
+            "accelerator_ms": self.accelerator_ms,
             "attempts": self.attempts,
             "begun_at": self.begun_at,
             "ended_at": self.ended_at,
@@ -212,8 +216,14 @@ class SearchRead:
     picked: Picked | None = None
     verdict: Verdict | None = None
     """None as long as nothing is picked, or where the plan names no incumbent."""
+    incumbent: int | None = None
+    """The row of the setting that is used today: the first that the plan names, if it names any."""
+    worthwhile: float | None = None
+    """The difference that would change what is done, if the plan says it of this very metric."""
     cost: int = 0
     """Micro-units, of all rows and attempts so far, what is open at its worst case."""
+    money: Money | None = None
+    """Of its whole experiment; None if it has no budget yet."""
     place: Place | None = None
     """The process that has begun the newest row, while one is at work."""
     launches: tuple[str, ...] = ()
@@ -276,11 +286,6 @@ class SearchRead:
         """The completed row with the best value so far; the pick is made of settings, and only once all have ended."""
         found = [row for row in self.rows if row.counts]
         return min(found, key=lambda row: (self.order(row.value), row.row)) if found else None
-
-    @property
-    def incumbent(self) -> RowRead | None:
-        """The row of the setting that is used today, where the plan names one."""
-        return None if self.verdict is None else self.rows[self.verdict.incumbent - 1]
 
     def order(self, value: float | None) -> float:
         """What sorts values, the best first."""
@@ -412,10 +417,13 @@ class SearchRead:
             "metric": self.registration.metric,
             "mode": self.registration.mode,
             "best": None if best is None else {"row": best.row, "value": best.value},
+            "incumbent": self.incumbent,
+            "worthwhile": self.worthwhile,
             "picked": self.picked and self.picked.plain(),
             "verdict": self.verdict and self.verdict.plain(),
             "unit": self.unit,
             "cost": self.cost,
+            "money": self.money and self.money.plain(),
             "row_worst": self.registration.row_worst,
             "total_worst": self.registration.total_worst,
             "qc": None if self.qc is None else dict(self.qc),
