@@ -31,7 +31,8 @@ class Exchange:
         self._waiting: deque[Handed] = deque()
         self._back: dict[int, Back] = {}
         self._rulings: list[Ruling] = []
-        self._newest: dict[str, int] = {}
+        self._newest: dict[str, Report] = {}
+        self._heard = 0
         self._closed = False
 
     # --- the driver -----------------------------------------------------------------------------------------
@@ -63,10 +64,16 @@ class Exchange:
             if self._is_new(report) and self._rule is not None:
                 self._rule.learn(report)
 
-    def newest(self, run: str) -> int | None:
-        """The update of the newest report of a row that has been heard; None if none was."""
+    def newest(self, run: str) -> Report | None:
+        """The newest report of a row that has been heard; None if none was."""
         with self._changed:
             return self._newest.get(run)
+
+    def take_heard(self) -> int:
+        """How many reports were heard since the last call; those that were learned are not among them."""
+        with self._changed:
+            taken, self._heard = self._heard, 0
+            return taken
 
     def take_rulings(self) -> list[Ruling]:
         """The rulings since the last call."""
@@ -97,9 +104,10 @@ class Exchange:
     def heard(self, report: Report) -> None:
         """A trial has reported."""
         with self._changed:
-            if not self._is_new(report) or self._rule is None:
+            if not self._is_new(report):
                 return
-            why = self._rule.judge(report)
+            self._heard += 1
+            why = None if self._rule is None else self._rule.judge(report)
             if why is not None:
                 self._rulings.append(Ruling(report=report, why=why))
                 self._changed.notify_all()
@@ -119,7 +127,8 @@ class Exchange:
             self._changed.notify_all()
 
     def _is_new(self, report: Report) -> bool:
-        if report.update <= self._newest.get(report.run, -1):
+        known = self._newest.get(report.run)
+        if known is not None and report.update <= known.update:
             return False
-        self._newest[report.run] = report.update
+        self._newest[report.run] = report
         return True

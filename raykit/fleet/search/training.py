@@ -148,7 +148,8 @@ class TrialTraining:
     def start(self, *, storage: Path, door: Door, used: int) -> None:
         """Put it where Tune takes it."""
         self.starts += 1
-        after = self._exchange.newest(self._run)
+        known = self._exchange.newest(self._run)
+        after = None if known is None else known.update
         job = self._make(serial=self.starts, used=used, after=after, storage=storage, door=door)
         self._serial = self._exchange.hand(self._run, self._title, job)
 

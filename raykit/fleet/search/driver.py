@@ -1,0 +1,474 @@
+"""The process that drives a search: it takes the table, starts a Ray, and has Ray Tune run row after row.
+
+It may die at any instant: rows with an end are never run again, begun ones go on from their last commit under a new
+launch, and the next driver decides from the log what this one would have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import ray
+
+from raykit.errors import (
+    ApprovalError,
+    Broken,
+    BudgetError,
+    FleetPaused,
+    RaykitError,
+    Refused,
+    ReplanError,
+    Stopped,
+    StoreUnavailableError,
+    UnknownOutcomeError,
+)
+from raykit.fleet.budget_actor import Seat, open_seat
+from raykit.fleet.metrics import Dashboard
+from raykit.fleet.pool.pool import Glance
+from raykit.fleet.qc_beside import slots_of, words
+from raykit.fleet.qc_trials import TrialsQc
+from raykit.fleet.run_loop import LOOP_S
+from raykit.fleet.search.draws import draw
+from raykit.fleet.search.ending import Came
+from raykit.fleet.search.exchange import Exchange
+from raykit.fleet.search.hand import Hand
+from raykit.fleet.search.job import Report
+from raykit.fleet.search.objective import Objective
+from raykit.fleet.search.opening import Opened, look, open_search, reopenable
+from raykit.fleet.search.outcome import Live, SearchGlimpse, SearchOutcome, best_so_far, facts_of, outcome_of
+from raykit.fleet.search.picking import register_pick
+from raykit.fleet.search.room import room_of
+from raykit.fleet.search.rule import Rule
+from raykit.fleet.search.table import Table
+from raykit.fleet.search.training import lost_tune
+from raykit.fleet.search.tuning import Tuning
+from raykit.fleet.session import RayHere, open_ray
+from raykit.fleet.signals import Signals
+from raykit.fleet.site import Site
+from raykit.fleet.spending import Approving
+from raykit.pauses import in_force, scopes_of
+from raykit.records import Cause, Picked, Resumed
+from raykit.search import Done, SearchState, Start, Wait
+from raykit.store.people import OWN, People, pause
+
+LEAVE_S: Final = 5.0
+UNIT_S: Final = 60.0
+"""How long a check in hand may still take when the search is told to leave, and when it is paused."""
+TUNE_CLOSE_S: Final = 20.0
+
+Tell = Callable[[SearchGlimpse], None]
+Say = Callable[[str], None]
+
+
+def search(
+    site: Site,
+    *,
+    tell: Tell,
+    say: Say,
+    approved: Approving | None = None,
+    deviation: str | None = None,
+    objective: Objective | None = None,
+) -> SearchOutcome:
+    """Run a search to its end, or go on with it; one that is over is left alone.
+
+    `tell` gets a glimpse every half second, `say` a line at every stage; `approved` is what a person lets it cost, and
+    `deviation` what one says of a plan that changed after results were seen. With an `objective` rows are not trained:
+    it is called with each row's setting.
+
+    Raises:
+        CancelledError: the experiment was ended for good.
+        FleetPaused: a pause is in force.
+        PlanError: the plan is no search, or its recipe, its params, data or splits are not usable.
+        GateError: another search is registered under this name, or checks would share what training holds.
+        HeldError: another process that is alive drives it.
+        ReviewError: the plan needs revision.
+        ApprovalError: a person has to approve this plan first, or to part it from an account.
+        BudgetError: the ceiling, the line or the account cannot pay for the whole table.
+        ReplanError: money has to be moved first.
+        UnusableRootError: the store cannot be written or trusted.
+        ExactnessError: the resume of a row would be less exact than the plan needs.
+        Broken: stored bytes disagree, or another process has taken the search meanwhile.
+        Unknown: the store stayed away, a reply was lost, or the local Ray has died: the same command goes on.
+        InsecureClusterError: the local Ray would listen beyond loopback, or without a token.
+    """
+    people = People(site.store, site.name)
+    looked = look(site, people, approved=approved, deviation=deviation, say=say)
+    if looked.over:
+        assert looked.state is not None
+        return outcome_of(looked.state, already=True)
+    opened = open_search(looked, people, approved=approved, deviation=deviation)
+    return _Driver(opened, tell, say, objective).run()
+
+
+class _Driver:
+    """One process that has the search."""
+
+    def __init__(self, opened: Opened, tell: Tell, say: Say, objective: Objective | None) -> None:
+        self._opened = opened
+        self._site = opened.site
+        self._plan = opened.site.plan
+        self._tell = tell
+        self._say = say
+        self._signals = Signals(say)
+        self._table = Table(opened.log, opened.driver)
+        self._exchange = Exchange(self._rule())
+        self._hand = Hand(opened, self._table, self._exchange, told=self._told, objective=objective, say=say)
+        self._paused: str | None = None
+        """The pause that this process has heard of, in words; what is said once stays said."""
+        self._wide: str | None = None
+        """The same, where the runs of rows do not hear of it by themselves."""
+        self._cancelled: str | None = None
+        self._wrong: RaykitError | None = None
+        """What keeps a row from beginning, beside money and pauses: it ends the search."""
+        self._away_since: float | None = None
+        self._ray: RayHere | None = None
+        self._tuning: Tuning | None = None
+        self._checks: TrialsQc | None = None
+        self._glance: Glance | None = None
+        self._dashboard = Dashboard(say)
+        self._most = opened.registration.concurrent
+        """How many rows may train at once."""
+
+    def run(self) -> SearchOutcome:
+        with self._signals.handled() as handle:
+            try:
+                self._reopen()
+                if self._needs_ray():
+                    self._start_ray()
+                    handle()  # Ray has put its own handlers there
+                    while not self._patient_turn():
+                        self._exchange.wait(LOOP_S)
+                    self._drain()
+            finally:
+                self._close()
+            if self._table.state.closed and self._cancelled is None:
+                self._pick()
+            self._table.let_go()
+        if self._wrong is not None:
+            raise self._wrong
+        return self._outcome()
+
+    def _rule(self) -> Rule | None:
+        search, run = self._plan.search, self._plan.run
+        assert search is not None
+        if search.scheduler is None:
+            return None
+        return Rule(search.scheduler, mode=search.mode, updates=run.updates)
+
+    def _told(self) -> str | None:
+        """Why every row stops, where its own run does not hear of it."""
+        return self._signals.come or self._wide or (None if self._wrong is None else str(self._wrong))
+
+    @property
+    def _stopping(self) -> str | None:
+        return self._paused or self._told()
+
+    # --- the start ------------------------------------------------------------------------------------------
+
+    def _reopen(self) -> None:
+        """Go on with rows that a budget had ended, once a person has ended the pause that followed."""
+        rows = reopenable(self._table.state, self._opened.people.acts)
+        if not rows:
+            return
+        scope = OWN + self._site.name
+        said = [
+            event
+            for entry in self._opened.people.log.entries
+            for event in entry.events
+            if isinstance(event, Resumed) and event.scope == scope
+        ]
+        reason = said[-1].cleared or "money was moved"
+        self._table.reopen(rows, reason=reason, person=said[-1].person)
+        self._say(f"{len(rows)} rows that a budget had ended go on: {reason}")
+
+    def _needs_ray(self) -> bool:
+        """Whether a row has to be trained or examined; whatever else there is to do is done at once."""
+        if self._plan.qc is not None:
+            return not self._table.state.closed
+        while not self._table.state.closed:
+            for row in self._table.state.open:
+                self._hand.recall(row)
+            self._hand.end_ready(waits=False)
+            step = self._table.ahead(self._hand.rows, draw)
+            if not isinstance(step, Start):
+                continue
+            try:
+                self._hand.require_paid(self._table.state.row(step.row))
+            except (Stopped, Refused) as refusal:
+                if not self._refused(refusal):
+                    self._heed()
+                    return False
+            else:
+                return True
+        return False
+
+    def _start_ray(self) -> None:
+        plan, qc = self._plan, self._plan.qc
+        slots = 0 if qc is None else slots_of(plan)
+        room = room_of(plan, self._most)
+        self._ray = open_ray(
+            cpus=room.cpus + slots,
+            gpus=room.gpus,
+            spare=room.spare,
+            resources={"qc": float(slots)} if slots else {},
+            say=self._say,
+        )
+        gpus = int(ray.cluster_resources().get("GPU", 0))
+        self._most = room.within(gpus)
+        self._hand.open(self._ray.folder / "train")
+        seat = Seat(root=self._opened.task.root, account=self._opened.spending.ledger.account)
+        self._served = open_seat(seat)  # it lives as long as this handle
+        self._learn()
+        self._tuning = Tuning(
+            self._exchange,
+            folder=self._ray.folder / "tune",
+            name=self._site.name,
+            bundle=room.bundle,
+            concurrent=self._most,
+        )
+        self._tuning.start()
+        if qc is not None:
+            free = gpus - room.gpus * self._most
+            self._checks = self._hand.checks = TrialsQc(
+                self._site,
+                qc,
+                self._opened.driver,
+                self._opened.spending,
+                seat,
+                folder=self._ray.folder,
+                gpus=1.0 if free >= slots else 0.0,
+                say=self._say,
+                ray_lost=self._ray.lost,
+            )
+
+    def _learn(self) -> None:
+        """Tell the scheduler's rule of every report that the store knows; without one, of those that are to go on."""
+        state = self._table.state
+        begun = [row for row in state.rows if row.launches]
+        rows = begun if state.registration.scheduler is not None else [row for row in begun if not row.ended]
+        metric = state.registration.metric.removeprefix("development.")
+        for run, each in self._hand.evaluations(rows):
+            value = each.metrics.get(metric)
+            if value is not None:
+                self._exchange.learn(Report(run=run, update=each.update, value=value))
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def _patient_turn(self) -> bool:
+        """One turn; while the store does not answer, hold as long as rows do.
+
+        Raises:
+            StoreUnavailableError: it stayed away longer than that.
+        """
+        try:
+            done = self._turn()
+        except (StoreUnavailableError, UnknownOutcomeError) as error:
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+                self._say(f"the store does not answer ({error}); holding")
+            if now - self._away_since > self._plan.run.hold_s:
+                raise
+            return False
+        self._away_since = None
+        return done
+
+    def _turn(self) -> bool:
+        """Observe and act; True once nothing is left to do, or this process was told to leave and nothing is live."""
+        self._require_ray()
+        self._hand.turn(cancelled=self._cancelled)
+        self._heed()
+        for ruling in self._exchange.take_rulings():
+            n = self._table.rule(ruling)
+            if n is not None:
+                self._hand.rule(n, ruling.why)
+                self._say(f"{ruling.report.run} is stopped: {ruling.why}")
+        if self._checks is not None:
+            self._glance = self._checks.turn()
+            self._checks.draw()
+        stopping = self._stopping
+        if stopping is not None and not self._hand.live:
+            self._hand.end_ready(waits=self._waits)
+            self._hand.leave_over()
+            self._end_cancelled()
+            return True
+        self._hand.end_ready(waits=self._waits)
+        self._tell_glimpse()
+        return self._begin_rows() if stopping is None else False
+
+    @property
+    def _waits(self) -> bool:
+        """The end of a completed row waits for its own checks: a failed one ends it as failed."""
+        return self._plan.qc is not None and self._plan.qc.on_failure == "stop"
+
+    def _require_ray(self) -> None:
+        """Let only a search go on whose Ray, and whose Tune, are alive.
+
+        Raises:
+            Unknown: they are not: the same command goes on.
+        """
+        assert self._ray is not None and self._tuning is not None
+        lost = self._ray.lost()
+        if lost is not None:
+            raise lost
+        if not self._tuning.running:
+            raise lost_tune(self._tuning.error)
+
+    def _heed(self) -> None:
+        """Hear what people have said since the last turn."""
+        registration = self._opened.registration
+        acts = self._opened.people.refresh()
+        found = in_force(acts, scopes_of(self._site.name, "search", registration.contract))
+        if acts.cancelled is not None and self._cancelled is None:
+            self._cancelled = self._paused = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
+            self._say(f"{self._cancelled}; every row commits at its next update, and the search is over")
+        elif found is not None and self._paused is None:
+            self._paused = found.words
+            self._wide = found.words if found.pause.scope.startswith("contract:") else None
+            self._say(f"{found.words}; every row commits at its next update")
+
+    def _begin_rows(self) -> bool:
+        """Begin as many rows as there is room and money for; True once there is nothing left to begin or to end."""
+        while True:
+            match self._table.ahead(self._hand.rows, draw):
+                case Done():
+                    return True
+                case Start(n) if len(self._hand.live) < self._most:
+                    if not self._begin(n):
+                        return False
+                case Wait():
+                    return not self._hand.busy  # only rows are left that are paused on their own
+                case _:
+                    return False
+
+    def _begin(self, n: int) -> bool:
+        """Begin one row; False if that has to wait."""
+        row = self._table.state.row(n)
+        if self._hand.recall(row):
+            self._hand.end_ready(waits=self._waits)
+            return True
+        try:
+            self._hand.begin(row)
+        except (BudgetError, ReplanError, ApprovalError, FleetPaused) as refusal:
+            return self._refused(refusal)
+        except (Refused, Broken) as error:
+            self._wrong = error  # raised once the rows that are under way have committed
+            return False
+        return True
+
+    # --- money that is short --------------------------------------------------------------------------------
+
+    def _refused(self, refusal: Stopped | Refused) -> bool:
+        """Heed why a row may not begin; False while that may change by itself.
+
+        Raises:
+            RaykitError: what is not about money or a pause.
+        """
+        if isinstance(refusal, FleetPaused):
+            return False  # heard at the next turn
+        if not isinstance(refusal, (BudgetError, ReplanError, ApprovalError)):
+            raise refusal
+        if self._hand.busy:
+            return False  # what is under way may cost less than its worst case
+        self._end_by_budget(refusal)
+        return True
+
+    def _end_by_budget(self, refusal: RaykitError) -> None:
+        """No row may begin, and none is under way: those that are left end, until a person has moved money.
+
+        The pause comes first: if this process dies before the ends, they are still open once the pause is over.
+        """
+        why = str(refusal)
+        self._say(f"no row may begin: {why}")
+        cause: Cause = "replan" if isinstance(refusal, ReplanError) else "ceiling"
+        scope, person = OWN + self._site.name, f"search {self._opened.driver}"
+        pause(self._site.store, scope, cause=cause, reason=why, person=person, at=time.time())
+        self._hand.end_open(
+            begun=Came(end="censored-by-budget", detail=why),
+            waiting=Came(end="refused-by-budget", detail=why),
+        )
+
+    def _end_cancelled(self) -> None:
+        """A person has ended the search for good."""
+        if self._cancelled is not None:
+            self._hand.end_open(
+                begun=Came(end="censored-by-budget", detail=self._cancelled),
+                waiting=Came(end="never-started", detail=self._cancelled),
+            )
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Once every row has its end, what is still open is examined, within the plan's bound."""
+        if self._checks is None or not self._table.state.closed or self._cancelled is not None:
+            return
+
+        def stop() -> str | None:
+            self._heed()
+            return self._stopping
+
+        def tell(glance: Glance) -> None:
+            self._glance = glance
+            self._tell_glimpse()
+
+        self._say("every row has its end; what is open of their QC is examined now")
+        self._checks.drain(stop, tell)
+
+    def _close(self) -> None:
+        """End the checks, Tune, and the Ray that they run in; then measure what is left."""
+        try:
+            if self._checks is not None:
+                self._checks.close(grace_s=LEAVE_S if self._signals.come else UNIT_S)
+        finally:
+            if self._tuning is not None:
+                self._tuning.close(0.0 if self._hand.live else TUNE_CLOSE_S)
+            if self._ray is not None:
+                self._ray.close()
+            self._hand.settle()
+            self._hand.let_go()
+
+    def _pick(self) -> None:
+        def register(state: SearchState, picked: Picked) -> str | None:
+            return register_pick(self._site.store, state, picked, at=time.time())
+
+        self._table.pick(register)
+
+    def _outcome(self) -> SearchOutcome:
+        checks = self._checks
+        state = self._table.state
+        return outcome_of(
+            state,
+            stopped=self._stopped(state),
+            qc=None if checks is None else checks.read(),
+            pictures=() if checks is None else tuple(checks.pictures.values()),
+        )
+
+    def _stopped(self, state: SearchState) -> str | None:
+        """Why the search is not over, in words; None if it is."""
+        if state.closed:
+            return self._cancelled
+        held = next(iter(self._hand.held.values()), None)
+        return self._stopping or held or "rows are left to begin"
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    def _tell_glimpse(self) -> None:
+        state, live = self._table.state, self._hand.live
+        shown = [
+            Live(run=each.run, glimpse=each.glimpse, newest=self._exchange.newest(each.run))
+            for each in live.values()
+        ]
+        glimpse = SearchGlimpse(
+            experiment=self._site.name,
+            rows=len(state.rows),
+            ended=len(state.rows) - len(state.open),
+            metric=state.registration.metric.removeprefix("development."),
+            live=shown,
+            waiting=len(state.open) - len(live),
+            best=best_so_far(state),
+            qc=None if self._glance is None else words(self._glance),
+        )
+        self._tell(glimpse)
+        self._dashboard.tell(lambda: [facts_of(state, self._hand.rows, self._exchange.take_heard())])

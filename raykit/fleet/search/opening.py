@@ -1,0 +1,228 @@
+"""Before a search starts anything: is it over, held, paid for, the same as was registered; then freeze it, and take it.
+
+All that refuses a search happens in `look` and writes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from raykit.budget.worst import worst_case, worst_of_rows
+from raykit.errors import CorruptError, PlanError
+from raykit.fleet.claim import lock, reviewed
+from raykit.fleet.qc_beside import require_apart
+from raykit.fleet.search.held import drivers_of, require_free, take
+from raykit.fleet.search.money import require_table_paid, settle_dead
+from raykit.fleet.site import Site, make_ready, task_of
+from raykit.fleet.spending import Approving, Spending, approve, open_spending
+from raykit.ids import digest_of
+from raykit.pauses import Acts, require_running, scopes_of
+from raykit.plan import contract
+from raykit.plan.tables import Search
+from raykit.read.sizing import unit_of
+from raykit.records import BY_BUDGET, Locked, SearchRegistration, Unit
+from raykit.search import SEARCH, SearchState, pick, rows_of
+from raykit.store.log import RunLog
+from raykit.store.people import OWN, People
+from raykit.store.plans import newest_lock
+from raykit.store.probe import probe
+from raykit.store.search import SearchLog, read_search, register
+from raykit.train.inputs import Task
+from raykit.train.prepare import Prepared
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A search that nothing refuses."""
+
+    site: Site
+    ready: Prepared
+    acts: Acts
+    registration: SearchRegistration
+    state: SearchState | None
+    """As its log has it; None if it is not registered yet."""
+
+    @property
+    def over(self) -> bool:
+        """Every row has its end, it is picked from, and nobody has set aside money for rows that a budget ended."""
+        state = self.state
+        if state is None or not state.closed or reopenable(state, self.acts):
+            return False
+        return state.picked is not None or pick(state) is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A search that is this process's: what its rows are trained from, and what they spend from."""
+
+    site: Site
+    driver: str
+    """This process, as the search's log and the leases of its checks name it."""
+    task: Task
+    """What each row trains, but for its run, its launch and its setting."""
+    locked: Locked
+    code: Mapping[str, bytes]
+    log: SearchLog
+    people: People
+    spending: Spending
+
+    @property
+    def registration(self) -> SearchRegistration:
+        return self.log.registration
+
+
+def look(
+    site: Site, people: People, *, approved: Approving | None, deviation: str | None, say: Say
+) -> Looked:
+    """Find whatever refuses this search. Writes nothing.
+
+    Raises:
+        CancelledError: the experiment was ended for good.
+        FleetPaused: a pause is in force.
+        PlanError: the plan is no search, or its recipe, its params, data or splits are not usable.
+        GateError: another search is registered under this name, or checks would share what training holds.
+        HeldError: another process that is alive drives it.
+        ReviewError: the plan needs revision.
+        ApprovalError: a person has to approve this plan first, or to part it from an account.
+        BudgetError: the ceiling, the line or the account cannot pay for the whole table.
+        ReplanError: money has to be moved first.
+        CorruptError: stored bytes do not match their digests.
+        StoreUnavailableError: the store did not answer.
+    """
+    search = search_of(site)
+    acts = people.refresh()
+    require_running(acts, site.name, scopes_of(site.name, "search", digest_of(contract(site.plan))))
+    require_apart(site.plan)
+    ready = make_ready(site)
+    state = read_search(site.store, site.name)
+    if state is not None:
+        known = state.registration
+        registration = registration_of(
+            site, ready, search, unit=known.unit, row=known.row_worst, total=known.total_worst
+        )
+        if registration != known:
+            register(site.store, registration)  # says in which fields they differ
+        require_free(SearchLog(site.store, known, by="reader"))
+        return Looked(site=site, ready=ready, acts=acts, registration=known, state=state)
+    log = run_log(site)
+    ready = reviewed(site, ready, log, approved, deviation, say)
+    asked = require_table_paid(site, ready.lock, log, acts, approved, search.rows)
+    registration = registration_of(
+        site,
+        ready,
+        search,
+        unit=unit_of(site.plan),
+        row=worst_case(asked.sizing),
+        total=worst_of_rows(asked.sizing),
+    )
+    return Looked(site=site, ready=ready, acts=acts, registration=registration, state=None)
+
+
+def open_search(
+    looked: Looked, people: People, *, approved: Approving | None, deviation: str | None
+) -> Opened:
+    """Freeze what the search is made of, register its table, and take it for this process.
+
+    Raises:
+        CancelledError: the experiment was ended for good meanwhile.
+        UnusableRootError: the store cannot be written or trusted.
+        GateError: another search was registered under this name meanwhile.
+        HeldError: another process was faster.
+        ApprovalError: the work is related to another account.
+        BudgetError: the plan does not fit under its own ceiling.
+        CorruptError: stored bytes do not match their digests.
+        UnknownOutcomeError: the reply was lost; the same command goes on.
+        StoreUnavailableError: the store did not answer.
+    """
+    site, ready, log = looked.site, looked.ready, run_log(looked.site)
+    probe(site.store)
+    lock(site, ready, log, deviation, by="search")
+    register(site.store, looked.registration)
+    spending = open_spending(site, ready.lock, log, looked.acts)
+    if approved is not None:
+        approve(site, spending, approved)
+    driver = secrets.token_hex(6)
+    found = SearchLog(site.store, looked.registration, by=f"search {driver}")
+    take(found, driver)
+    settle_dead(site, spending, drivers_of(found.entries))
+    locked = newest_lock(site.store, site.name)
+    if locked is None:
+        raise CorruptError(f"{site.name} was locked just now, and is not")
+    return Opened(
+        site=site,
+        driver=driver,
+        task=task_of(site, ready),
+        locked=locked,
+        code=ready.files,
+        log=found,
+        people=people,
+        spending=spending,
+    )
+
+
+def search_of(site: Site) -> Search:
+    """The plan's search.
+
+    Raises:
+        PlanError: it has none.
+    """
+    if site.plan.search is not None:
+        return site.plan.search
+    raise PlanError(
+        f"{site.name} has no [search]: there is one run, and no table of trials",
+        field="search",
+        rule="a plan with a table [search]",
+        remedy="raykit launch PLAN",
+    )
+
+
+def registration_of(
+    site: Site, ready: Prepared, search: Search, *, unit: Unit, row: int, total: int
+) -> SearchRegistration:
+    """What the plan asks to be registered; `row` and `total` are what one row, and all of them, may cost."""
+    plan = site.plan
+    return SearchRegistration(
+        experiment=site.name,
+        search=SEARCH,
+        plan=ready.lock_sha256,
+        contract=digest_of(contract(plan)),
+        code=ready.code_sha256,
+        data=ready.data_sha256,
+        hypothesis=search.hypothesis,
+        predicts=search.predicts,
+        metric=search.metric,
+        mode=search.mode,
+        sampler=search.sampler.model_dump(mode="json", exclude_none=True),
+        scheduler=None
+        if search.scheduler is None
+        else search.scheduler.model_dump(mode="json", exclude_none=True),
+        space={name: span.model_dump(mode="json", exclude_none=True) for name, span in search.space.items()},
+        concurrent=search.concurrent,
+        updates=plan.run.updates,
+        attempts=plan.run.attempts,
+        unit=unit,
+        row_worst=row,
+        total_worst=total,
+        rows=rows_of(search, plan.run.seed),
+    )
+
+
+def reopenable(state: SearchState, acts: Acts) -> tuple[int, ...]:
+    """The rows that a budget ended, once a person has ended the pause that followed."""
+    cleared_at = acts.cleared_at.get(OWN + state.registration.experiment)
+    if cleared_at is None or acts.cancelled is not None:
+        return ()
+    return tuple(
+        row.n
+        for row in state.rows
+        if row.ended is not None and row.ended.end in BY_BUDGET and (row.ended_at or 0.0) < cleared_at
+    )
+
+
+def run_log(site: Site) -> RunLog:
+    """The log of a run that a search does not have: what a launch reads of its own run is empty here."""
+    return site.run_log(f"search {secrets.token_hex(3)}")

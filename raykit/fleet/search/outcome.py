@@ -1,0 +1,120 @@
+"""How a search ended, and how far one is that goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from raykit.fleet.follow import Glimpse
+from raykit.fleet.metrics import SearchFacts
+from raykit.fleet.search.job import Report
+from raykit.read.qc_runs import RunsRead
+from raykit.records import Picked, RowEnded, SearchRegistration, Unit
+from raykit.search import RowState, SearchState, Status, rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """One row that is under way."""
+
+    run: str
+    glimpse: Glimpse | None
+    newest: Report | None
+    """What it has reported last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchGlimpse:
+    """One look at a search, for a progress display."""
+
+    experiment: str
+    rows: int
+    ended: int
+    metric: str
+    live: Sequence[Live]
+    waiting: int
+    best: tuple[str, float] | None
+    """The best completed trial so far, and its value."""
+    qc: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOutcome:
+    """How a search ended, or how it stands now that its process lets go of it."""
+
+    experiment: str
+    registration: SearchRegistration
+    counts: Mapping[Status, int]
+    """Rows by status: the six ends, `begun` and `waiting`."""
+    already: bool = False
+    """It was over before, and nothing was written."""
+    stopped: str | None = None
+    """Why it is not over: a signal, a pause, or that money is short."""
+    short: bool = False
+    """Rows were refused for want of money: they go on once a person has moved some."""
+    picked: Picked | None = None
+    ends: Sequence[RowEnded] = ()
+    """Of the rows that have ended, in the order of the table."""
+    cost: int = 0
+    """Of all rows so far, in micro-units of its account."""
+    qc: RunsRead | None = None
+    pictures: Sequence[str] = ()
+
+    @property
+    def unit(self) -> Unit:
+        return self.registration.unit
+
+    @property
+    def exit_code(self) -> int:
+        """0 once every row has its end; 4 where it goes on another time, or a budget has ended rows of it."""
+        return 4 if self.stopped is not None or self.short else 0
+
+
+def outcome_of(
+    state: SearchState,
+    *,
+    already: bool = False,
+    stopped: str | None = None,
+    qc: RunsRead | None = None,
+    pictures: Sequence[str] = (),
+) -> SearchOutcome:
+    """How a search stands by its log."""
+    return SearchOutcome(
+        experiment=state.registration.experiment,
+        registration=state.registration,
+        counts=state.counts,
+        already=already,
+        stopped=stopped,
+        short=state.counts["refused-by-budget"] > 0,
+        picked=state.picked,
+        ends=[row.ended for row in state.rows if row.ended is not None],
+        cost=state.cost,
+        qc=qc,
+        pictures=pictures,
+    )
+
+
+def best_so_far(state: SearchState) -> tuple[str, float] | None:
+    """The best completed trial, and its value."""
+    best = next(iter(rank(state)), None)
+    row = None if best is None else state.row(best)
+    return None if row is None or row.value is None else (row.run, row.value)
+
+
+def facts_of(state: SearchState, in_hand: Collection[int], reports: int) -> SearchFacts:
+    """How far a search is, as a dashboard is told."""
+    best = best_so_far(state)
+    return SearchFacts(
+        experiment=state.registration.experiment,
+        trials=Counter(_word(row, in_hand) for row in state.trials),
+        repeats=Counter(_word(row, in_hand) for row in state.repeats),
+        best=None if best is None else best[1],
+        reports=reports,
+    )
+
+
+def _word(row: RowState, in_hand: Collection[int]) -> str:
+    if row.ended is not None:
+        return row.ended.end
+    return "running" if row.n in in_hand else "waiting"
