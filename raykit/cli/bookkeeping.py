@@ -101,7 +101,7 @@ def _require_ended(store: ObjectStore, lease: Lease) -> None:
     if not lease.open:
         return
     name = lease.reserved.experiment
-    log = RunLog(store, name, "main", by="reader")
+    log = RunLog(store, name, lease.reserved.run or "main", by="reader")
     log.refresh()
     state = log.state
     launched = state.launched

@@ -9,6 +9,7 @@ from raykit.budget.amounts import shown
 from raykit.candidates.evidence import SELECTS
 from raykit.candidates.rules import UNRECOMMENDED, usable_for
 from raykit.cli import look, output
+from raykit.qc.backlog import name_of
 from raykit.records import CandidateApproved, Dependent, Preserved, Recommended, Registered, Switched
 
 if TYPE_CHECKING:
@@ -251,9 +252,9 @@ def _after_approval(found: CandidateRead) -> str:
     if found.production or found.decisive is False or usable_for(candidate, "production") is None:
         return "raykit candidates list"
     if found.examination.scripted:
-        return (
-            f"raykit qc review {said.experiment} --update {said.update} --verdict passed --note ... --by NAME"
-        )
+        standing = found.examination.standing
+        name = said.experiment if standing is None else name_of(standing, str(said.experiment))
+        return f"raykit qc review {name} --update {said.update} --verdict passed --note ... --by NAME"
     return f"raykit candidates switch {candidate.name} --reason ... --by NAME"
 
 

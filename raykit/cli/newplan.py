@@ -170,7 +170,7 @@ def _continue(
         assert recipe is not None
         _continue_adopted(base, recipe, out, name, root, facts.updates or 0, as_json=as_json)
         return
-    settings = _as_written(store, lock) | ({"recipe": recipe} if recipe else {})
+    settings = _as_trained(store, lock, locked) | ({"recipe": recipe} if recipe else {})
     chosen = safe_name(name or _free_name(f"{lock.name}-next", root))
     text = continuation_text(
         name=chosen,
@@ -231,6 +231,21 @@ def _lock_of(store: ObjectStore, base: LockedBase) -> Lock | None:
     return None if base.origin == "adopted" else newest_stored_lock(store, base.experiment)
 
 
+def _as_trained(store: ObjectStore, lock: Lock, base: LockedBase) -> dict[str, Any]:
+    """The plan that trained the base, as its people wrote it: of a trial, without the search, and with its setting."""
+    from raykit.read.candidates import run_of_key
+    from raykit.store.plans import read_setting
+
+    written = _as_written(store, lock)
+    setting = read_setting(store, base.experiment, run_of_key(base.key))
+    if setting is None:
+        return written
+    run = written.get("run", {})
+    params = {**run.get("params", {}), **setting.params}
+    rest = {name: table for name, table in written.items() if name != "search"}
+    return {**rest, "run": {**run, "params": params, "seed": setting.seed}}
+
+
 def _as_written(store: ObjectStore, lock: Lock) -> dict[str, Any]:
     """The plan of a lock as its people wrote it: in their order, without what they left to defaults."""
     import tomllib
@@ -248,8 +263,9 @@ def _rows(store: ObjectStore, base: LockedBase, lock: Lock, settings: Mapping[st
     from raykit.data.members import compare
     from raykit.data.members import load as load_members
     from raykit.plan import RowChange
+    from raykit.read.candidates import run_of_key
     from raykit.review import words
-    from raykit.store.plans import newest_lock, read_plan
+    from raykit.store.plans import newest_lock, read_run_plan
     from raykit.train.inputs import describe_dataset, open_dataset
     from raykit.train.recipe import check_params, load_recipe, recipe_folder
 
@@ -257,7 +273,7 @@ def _rows(store: ObjectStore, base: LockedBase, lock: Lock, settings: Mapping[st
     if locked is None or lock.settings.get("data"):
         return "not looked at"
     try:
-        plan = read_plan(store, base.experiment, locked.plan)
+        plan = read_run_plan(store, base.experiment, run_of_key(base.key), locked.plan)
         recipe = load_recipe(settings["recipe"], recipe_folder(settings["recipe"], out))
         source = describe_dataset(open_dataset(recipe, check_params(recipe, plan.run.params), plan))
         members = load_members(store, base.experiment, locked.data)

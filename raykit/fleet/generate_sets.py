@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from raykit.data.inputs import CutInputs, cut_inputs, fetch_source, read_inputs
@@ -16,15 +16,25 @@ from raykit.fleet.relock import require_same_plan
 from raykit.fleet.site import Site, code_files
 from raykit.ids import Digest, sha256
 from raykit.pauses import Acts, InForce, in_force, require_running, scopes_of, way_on
+from raykit.plan import plan_with
 from raykit.plan.tables import Generate
+from raykit.read.qc_runs import BegunTrials
 from raykit.read.teachers import Teacher, teacher_of
-from raykit.records import Contracted, GenerationContract, InputsManifest, Reuse, SetManifest
+from raykit.records import (
+    AttemptStarted,
+    Contracted,
+    GenerationContract,
+    InputsManifest,
+    Reuse,
+    SetManifest,
+)
 from raykit.shards.contract import Draft, changes, draft_of, require_reusable, require_same, reusable
 from raykit.shards.spans import parse_spans, units_in
 from raykit.shards.units import units_of
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Shards, read_contract
 from raykit.store.inputs import read_inputs_manifest
+from raykit.store.plans import read_setting
 from raykit.train import frozen
 from raykit.train.recipe import load_recipe
 from raykit.train.synthetic import check_generate
@@ -127,7 +137,7 @@ def _names(site: Site, only: str | None, changed: Changed | None) -> tuple[str, 
 
 
 def _require_trained(site: Site) -> None:
-    attempt = None if site.locked is None else site.run_log("generate").state.attempt
+    attempt = None if site.locked is None else _newest_attempt(site)
     if attempt is None:
         raise GateError(
             f"nothing of {site.name} was trained yet: there is no checkpoint that could make a row",
@@ -137,6 +147,14 @@ def _require_trained(site: Site) -> None:
             remedy="raykit launch PLAN",
         )
     require_same_plan(site, attempt)
+
+
+def _newest_attempt(site: Site) -> AttemptStarted | None:
+    """Of the plan's run, or of the trial of its search that began last."""
+    if site.plan.search is None:
+        return site.run_log("generate").state.attempt
+    begun = BegunTrials(site.store, site.name)()
+    return replace(site, run=begun[-1]).run_log("generate").state.attempt if begun else None
 
 
 def _require_takes(site: Site, found: tuple[Wanted, ...]) -> None:
@@ -173,9 +191,9 @@ def _find(site: Site, acts: Acts, name: str, files: Mapping[str, bytes], changed
     said = acts.contracted[name][-1] if acts.contracted.get(name) else None
     contract = None if said is None else read_contract(store, site.name, name, said.contract)
     manifest, cut = _inputs(site, name, contract)
-    draft = draft_of(
-        site.plan, name, teacher=teacher.manifest, code=sha256(frozen.pack(files)), inputs=manifest
-    )
+    # The model is built as the teacher was: of a trial, with the setting of its row.
+    plan = plan_with(site.plan, read_setting(store, site.name, teacher.run))
+    draft = draft_of(plan, name, teacher=teacher.manifest, code=sha256(frozen.pack(files)), inputs=manifest)
     if contract is not None and changed is not None and changed.reuse is not None:
         _require_reusable(store, contract, draft, changed.reuse)
     closed = None if contract is None else Shards(store, contract).manifest()

@@ -10,6 +10,7 @@ from raykit.ids import Digest
 from raykit.plan import Plan
 from raykit.read.candidates import require_approved, run_of_key
 from raykit.read.qc import read_qc
+from raykit.read.qc_runs import MAIN
 from raykit.read.root import open as open_root
 from raykit.records import CandidateApproved
 from raykit.store.base import ObjectStore
@@ -117,26 +118,28 @@ def _approved(
 def _way_on(store: ObjectStore, own: list[Candidate], experiment: str, now: float) -> str:
     """The acts that are missing, in their order, as they would be typed."""
     standing = [each for each in own if each.rejected is None]
+    run = MAIN
     if standing:
         newest = standing[-1]
-        name, update = newest.name, str(newest.said.update)
+        name, update, run = newest.name, str(newest.said.update), run_of_key(newest.said.key)
         register = []
     else:
         name, update = f"{experiment}-teacher", _selected_update(store, experiment)
         register = [f"raykit candidates register {name} {experiment}@{update} --role ROLE --by NAME"]
-    review = f"raykit qc review {experiment} --update {update} --verdict passed --note ... --by NAME"
+    whose = experiment if run == MAIN else f"{experiment}/{run}"
+    review = f"raykit qc review {whose} --update {update} --verdict passed --note ... --by NAME"
     acts = [
-        *([] if _is_reviewed(store, experiment, update, now) else [review]),
+        *([] if _is_reviewed(store, experiment, run, update, now) else [review]),
         *register,
         f"raykit candidates approve {name} --use generation --reason ... --by NAME",
     ]
     return "   then   ".join(acts)
 
 
-def _is_reviewed(store: ObjectStore, experiment: str, update: str, now: float) -> bool:
+def _is_reviewed(store: ObjectStore, experiment: str, run: str, update: str, now: float) -> bool:
     """Whether the QC of that checkpoint has passed, and a person has seen it."""
     try:
-        found = read_qc(store, experiment, now=now)
+        found = read_qc(store, experiment, run, now=now)
     except RaykitError:
         return False  # as below: this is a hint
     standings = () if found is None else (*found.backlog.standings, *found.backlog.others)

@@ -13,6 +13,7 @@ from raykit.fleet.site import RUN, Site
 from raykit.plan import TRAINS_FROM, Lock, LockedBase, Plan, RowChange, contract, differences
 from raykit.qc.backlog import require_usable
 from raykit.read.bases import BaseFacts, base_facts, locked_commit
+from raykit.read.candidates import run_of_key
 from raykit.read.qc import read_qc
 from raykit.read.sizing import base_experiment
 from raykit.records import Commit
@@ -20,7 +21,7 @@ from raykit.review import Base
 from raykit.store.base import ObjectStore
 from raykit.store.commit import verify
 from raykit.store.log import RunLog
-from raykit.store.plans import newest_lock, read_plan
+from raykit.store.plans import newest_lock, read_run_plan
 from raykit.train.fit import misfits
 from raykit.train.prepare import Prepared
 from raykit.train.recipe import load_recipe
@@ -51,7 +52,7 @@ def require_examined(site: Site) -> None:
         return
     if plan.base.start not in (*TRAINS_FROM, "use"):
         return
-    read = read_qc(site.store, base.experiment, now=time.time())
+    read = read_qc(site.store, base.experiment, run_of_key(base.key), now=time.time())
     if read is not None:
         standing = read.backlog.of(base.manifest)
         require_usable(standing, plan.base.candidate, experiment=base.experiment)
@@ -133,7 +134,8 @@ def plan_of(store: ObjectStore, base: Base | None) -> Plan | None:
     if locked is None:
         return None
     try:
-        return read_plan(store, base.locked.experiment, locked.plan)
+        run = run_of_key(base.locked.key)
+        return read_run_plan(store, base.locked.experiment, run, locked.plan)
     except NotFoundError as error:
         name = base.locked.experiment
         raise CorruptError(
@@ -203,7 +205,7 @@ def same_bits(site: Site, lock: Lock, base: Base | None, was: Plan | None, chang
     locked = newest_lock(site.store, base.locked.experiment)
     if not anew or not was.run.deterministic or locked is None or locked.code != lock.code:
         return False
-    log = RunLog(site.store, base.locked.experiment, RUN, by="reader")
+    log = RunLog(site.store, base.locked.experiment, run_of_key(base.locked.key), by="reader")
     log.refresh()
     return log.state.completed and base.locked.update == log.state.recorded()
 

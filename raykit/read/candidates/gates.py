@@ -10,7 +10,7 @@ from raykit.candidates.registry import Candidate, Registry, Use
 from raykit.candidates.rules import PRODUCTION_ROLES, usable_for
 from raykit.errors import ApprovalError, GateError
 from raykit.ids import Digest
-from raykit.qc.backlog import Standing, require_usable
+from raykit.qc.backlog import Standing, name_of, require_usable
 from raykit.read.qc import read_qc
 from raykit.records import CandidateApproved, Registered
 from raykit.store import layout
@@ -132,11 +132,13 @@ def require_examined(
     assert found.experiment is not None
     require_usable(found.standing, found.what, experiment=found.experiment)
     if use == "production" and found.scripted:
+        assert found.standing is not None
+        name = name_of(found.standing, found.experiment)
         raise GateError(
             f"no decision for production may rest on {found.what}: a script has reviewed its QC",
             field="qc",
             rule="a receipt that a named person has looked at",
-            remedy=f"raykit qc review {found.experiment} --update {said.update} --verdict passed --note ... --by NAME",
+            remedy=f"raykit qc review {name} --update {said.update} --verdict passed --note ... --by NAME",
         )
     return found.receipts
 
