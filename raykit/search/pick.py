@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from raykit.records import End, Excluded, Picked
 from raykit.search.table import RowState, SearchState, run_of
 
+MAX_WHY = 200
+"""Characters: a table may have very many rows, and all of it is one entry of a log."""
+
 _WHY: dict[End, str] = {
     "failed": "it failed",
     "stopped-by-scheduler": "the scheduler stopped it",
@@ -94,7 +97,7 @@ def _why(state: SearchState, row: RowState, again: Mapping[int, Sequence[RowStat
         return "it has not ended"
     if row.ended.end != "completed":
         detail = "" if row.ended.detail is None else f": {row.ended.detail}"
-        return (_WHY[row.ended.end] + detail)[:2000]
+        return (_WHY[row.ended.end] + detail)[:MAX_WHY]
     if row.value is None:
         return f"{state.registration.metric} is not finite"
     repeats = again.get(row.repeats or row.n, ())
