@@ -55,6 +55,7 @@ class Gates:
         """
         live = settings.Live(
             lock=self.inputs.lock,
+            setting=self.inputs.setting,
             plan=self.inputs.plan,
             params=self.inputs.params,
             built=built,

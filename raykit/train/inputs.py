@@ -18,9 +18,10 @@ from raykit.data.content import content_digest
 from raykit.data.members import Membership, Source, describe
 from raykit.data.members import load as load_members
 from raykit.errors import PlanError
-from raykit.plan import Lock, Plan
+from raykit.plan import Lock, Plan, plan_with
+from raykit.records import Setting
 from raykit.store.base import ObjectStore
-from raykit.store.plans import read_lock, read_run_plan
+from raykit.store.plans import read_lock, read_plan, read_setting
 from raykit.train import frozen, rng
 from raykit.train.base import Base, base_of
 from raykit.train.loader import Keyed
@@ -57,6 +58,8 @@ class Inputs:
 
     plan: Plan
     lock: Lock
+    setting: Setting | None
+    """Of a trial: what its plan has instead of what the lock says."""
     base: Base | None
     """The weights that a new run starts from; None if they are the recipe's own."""
     recipe: Recipe
@@ -142,7 +145,8 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
         NotFoundError: the plan is not in the store.
         StoreUnavailableError: the store did not answer.
     """
-    plan = read_run_plan(store, task.experiment, task.run, task.plan)
+    setting = read_setting(store, task.experiment, task.run)
+    plan = plan_with(read_plan(store, task.experiment, task.plan), setting)
     lock = read_lock(store, task.experiment, task.plan)
     frozen.unpack(frozen.read_code(store, task.experiment, task.code), folder)
     recipe = load_recipe(plan.recipe, folder)
@@ -151,6 +155,7 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
     return Inputs(
         plan=plan,
         lock=lock,
+        setting=setting,
         base=base_of(plan, lock),
         recipe=recipe,
         params=params,

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from raykit.ids import canonical
 from raykit.plan import Lock, Plan
 from raykit.records import GateResult
+from raykit.records import Setting as RowSetting
 from raykit.train.build import DTYPE, Built
 from raykit.train.gang import Gang
 
@@ -53,6 +54,8 @@ class Live:
 
     lock: Lock
     """What was requested, with every default of that time."""
+    setting: RowSetting | None = None
+    """Of a trial: what was requested of it instead."""
     plan: Plan
     """The same plan as this process reads it."""
     params: Any
@@ -102,11 +105,20 @@ _OPTIONAL = ("clip", "stop")
 
 def _as_read(live: Live) -> Iterator[Setting]:
     """The run's table as it was locked, and as this process reads it: no default makes a second setup."""
-    locked, read = live.lock.settings["run"], live.plan.run.plain()
+    locked, read = _requested(live), live.plan.run.plain()
     if live.plan.run.stopping is not None:
         read["stop"]["mode"] = live.plan.run.stopping.mode  # which the lock fills in, too
     for name in sorted({*locked, *_OPTIONAL}):
         yield _setting(f"run.{name}", locked.get(name), read.get(name))
+
+
+def _requested(live: Live) -> Mapping[str, Any]:
+    """The run's table as it was locked, with what a trial has instead of it."""
+    locked, setting = live.lock.settings["run"], live.setting
+    if setting is None:
+        return dict(locked)
+    own = {"params": {**locked.get("params", {}), **setting.params}, "seed": setting.seed}
+    return {**locked, **own, "stop": locked.get("stop") or "never"}
 
 
 def _params(live: Live) -> Iterator[Setting]:

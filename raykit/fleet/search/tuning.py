@@ -7,6 +7,7 @@ the private folder of this Ray: nothing reads it again.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -31,8 +32,10 @@ _ENVIRONMENT: Final = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_RESULT_BUFFER_LENGTH": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
 }
-"""Reports are in the store already, and every one is passed on at once."""
+"""Reports are in the store already, and every one is passed on at once; what Tune prints would be on this process's
+stdout, where the result belongs."""
 
 
 class RowSearcher(Searcher):  # type: ignore[misc] # Ray is not typed here
@@ -66,6 +69,9 @@ class RowSearcher(Searcher):  # type: ignore[misc] # Ray is not typed here
     def restore(self, checkpoint_path: str) -> None:
         """Nothing: see `save`."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _nobody, ()
+
 
 class RowScheduler(FIFOScheduler):  # type: ignore[misc] # Ray is not typed here
     """Passes on what trials report, and lets them go on."""
@@ -89,6 +95,13 @@ class RowScheduler(FIFOScheduler):  # type: ignore[misc] # Ray is not typed here
         """A process has died: say why, before the searcher is told that it has."""
         handed: Handed = trial.config[HANDED]
         self._exchange.came_back(handed.serial, Back(lost=f"{LOST}: {_first_line(trial)}"))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _nobody, ()
+
+
+def _nobody() -> None:
+    """What Tune finds in its own notes instead of these two, which nothing reads again: they belong to one process."""
 
 
 class Tuning:
@@ -118,6 +131,7 @@ class Tuning:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         # Tune reads these once, and each is of this process alone: nothing else of Tune runs in it.
         os.environ.update(_ENVIRONMENT, TUNE_MAX_PENDING_TRIALS_PG=str(self._concurrent))
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a trial that died is told by its run
         self._thread.start()
 
     @property

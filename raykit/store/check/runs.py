@@ -99,9 +99,12 @@ class _Run:
             return None
         if (record.experiment, record.run) != (self._experiment, self._run):
             view.find(key, "a run's record is its own", f"it is of {record.experiment}/{record.run}", "I2")
-        bound = record.model_dump(exclude={"schema_", "experiment", "run", "setting"})
+        own = (
+            set() if record.setting is None else {"contract"}
+        )  # a trial's contract is that of its own setting
+        bound = record.model_dump(exclude={"schema_", "experiment", "run", "setting", *own})
         if self._locked is not None and bound not in [
-            event.model_dump(exclude={"event"}) for event in self._locked
+            event.model_dump(exclude={"event", *own}) for event in self._locked
         ]:
             found = "the experiment's log locks no such plan"
             view.find(key, "a run is of a plan that was locked", found, "I14")
