@@ -31,7 +31,15 @@ SPACE_BAD_BYTES = 200_000_000
 MEMORY_WARN_BYTES = 2_000_000_000
 CLOCK_START = 1_735_689_600  # 2025-01-01: before it, no machine that runs this has a right clock
 
-SETTINGS = ("RAYKIT_ROOT", "RAYKIT_DEBUG", "RAYKIT_PERSON", "RAYKIT_IMAGE", "RAYKIT_SESSION")
+SETTINGS = (
+    "RAYKIT_ROOT",
+    "RAYKIT_DEBUG",
+    "RAYKIT_PERSON",
+    "RAYKIT_IMAGE",
+    "RAYKIT_SESSION",
+    "RAYKIT_LAUNCH",
+    "RAYKIT_TYPED",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

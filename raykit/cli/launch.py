@@ -16,6 +16,7 @@ import typer
 from raykit.cli import output
 from raykit.cli.options import (
     DEFAULT_ROOT,
+    LAUNCH,
     Json,
     Root,
     Scripted,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from raykit.fleet.outcome import Outcome
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
-    from raykit.pauses import Acts, InForce
+    from raykit.pauses import Acts, InForce, Role
     from raykit.read.setview import SetRead
     from raykit.store.base import ObjectStore
 
@@ -83,6 +84,7 @@ def launch(
     repair = _changed(repair)
     with at_plan(plan):
         site = site_of(plan, root)
+        _require_no_search(site)
         if repair is not None:
             _repaired(site, repair, person_of(by))
             _end_pause(site, repair, by)
@@ -160,11 +162,31 @@ def resume(
         approved = approving(approve, by, scripted)
         if repair is not None:
             _repaired(site, repair, person_of(by))
+        _require_opener(site, by)
         lifted = _clear(site, repair, by, approved)
         if detach:
             _detach(site, approved, json=json)
-            return
-        _run(site, json=json, approved=approved, lifted=lifted)
+        elif site.plan.search is not None:
+            from raykit.cli.searchrun import run_search
+
+            run_search(site, json=json, approved=approved, lifted=lifted)
+        else:
+            _run(site, json=json, approved=approved, lifted=lifted)
+
+
+def _require_no_search(site: Site) -> None:
+    """Let only a plan be launched that has one run.
+
+    Raises:
+        GateError: it is a search: its rows are registered first, and each is a run of its own.
+    """
+    if site.plan.search is not None:
+        raise GateError(
+            f"{site.name} is a search of {site.plan.search.rows:,} rows, and a launch is of one run",
+            field="search",
+            rule="a plan without [search]",
+            remedy="raykit search PLAN",
+        )
 
 
 # --- people -------------------------------------------------------------------------------------------------
@@ -251,7 +273,7 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
     if found is None:
         return None
     others = {other: pause for other, pause in acts.pauses.items() if other != scope}
-    require_running(replace(acts, pauses=others), site.name, scopes_of(site.name, "train"))
+    require_running(replace(acts, pauses=others), site.name, scopes_of(site.name, _role(site)))
     repair = repair or _answered(site, acts)
     refusal = _would_refuse(site, replace(acts, pauses=others), approved)
     if refusal is not None and found.pause.cause not in ("ceiling", "replan"):
@@ -261,6 +283,31 @@ def _clear(site: Site, repair: str | None, by: str | None, approved: Approving |
     resume(site.store, scope, cleared=cleared, person=by or "raykit resume", at=time.time())
     typer.echo(output.clean(f"  the pause is over ({found.words}): {cleared}"), err=True)
     return found
+
+
+def _require_opener(site: Site, by: str | None) -> None:
+    """Let nobody open rows again that a budget has ended without saying who does.
+
+    Raises:
+        InvalidInput: nobody was named.
+    """
+    from raykit.records import BY_BUDGET
+    from raykit.store.search import read_search
+
+    state = None if site.plan.search is None else read_search(site.store, site.name)
+    ended = 0 if state is None else sum(state.counts[end] for end in BY_BUDGET)
+    if ended and by is None:
+        raise InvalidInput(
+            f"{ended:,} rows of {site.name} were ended by a budget, and going on opens them again",
+            field="--by",
+            rule="a named person",
+            remedy=f"raykit resume {site.name} --by NAME",
+        )
+
+
+def _role(site: Site) -> Role:
+    """By which pauses a plan is reached."""
+    return "train" if site.plan.search is None else "search"
 
 
 def _answered(site: Site, acts: Acts) -> str | None:
@@ -283,6 +330,10 @@ def _would_refuse(site: Site, acts: Acts, approved: Approving | None) -> RaykitE
     from raykit.fleet.site import make_ready
     from raykit.fleet.spending import require_spendable
 
+    if site.plan.search is not None:
+        from raykit.fleet.search.going import refusal_of
+
+        return refusal_of(site, acts, approved)
     log = site.run_log("reader")
     if log.state.completed:
         return None
@@ -326,10 +377,12 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
 
 
 def _waiting(store: ObjectStore) -> list[str]:
-    """The experiments whose run was paused and has not ended."""
+    """The experiments whose run, or search, was paused and has not ended."""
     import raykit
 
-    return [view.experiment for view in raykit.open(store).runs() if view.state == "paused"]
+    found = raykit.open(store)
+    paused = [view.experiment for view in found.runs(trials=False) if view.state == "paused"]
+    return [*paused, *(read.experiment for read in found.searches() if read.state == "stopped")]
 
 
 def _waiting_sets(store: ObjectStore, scope: str) -> list[SetRead]:
@@ -338,7 +391,7 @@ def _waiting_sets(store: ObjectStore, scope: str) -> list[SetRead]:
     from raykit.pauses import scopes_of
 
     found = []
-    for read in (read for view in raykit.open(store).runs() for read in view.sets):
+    for read in (read for view in raykit.open(store).runs(trials=False) for read in view.sets):
         digest = None if read.made is None else read.made.digest
         if read.waits_for == "a launch of its plan":
             found += [read] * (scope in scopes_of(read.experiment, "generate", digest))
@@ -378,7 +431,7 @@ def _detach(site: Site, approved: Approving | None, *, json: bool) -> None:
     from raykit.store.people import read_acts
 
     acts = read_acts(site.store, site.name)
-    require_running(acts, site.name, scopes_of(site.name, "train"))
+    require_running(acts, site.name, scopes_of(site.name, _role(site)))
     if (refusal := _would_refuse(site, acts, approved)) is not None:
         raise refusal
 
@@ -421,12 +474,19 @@ def _run(
                     said.add(line)
                     shown.say(line)
 
-            return launch(site, tell=shown.tell, say=say_once, approved=approved, deviation=deviation)
+            return launch(
+                site,
+                tell=shown.tell,
+                say=say_once,
+                approved=approved,
+                deviation=deviation,
+                name=os.environ.get(LAUNCH),
+            )
 
     try:
         outcome = run(approved)
     except ApprovalError as error:
-        typed = _asked(error, site) if approved is None and not json else None
+        typed = ask_amount(error, site) if approved is None and not json else None
         if typed is None:
             raise
         outcome = run(typed)
@@ -441,7 +501,7 @@ def _run(
         raise typer.Exit(outcome.exit_code)
 
 
-def _asked(error: ApprovalError, site: Site) -> Approving | None:
+def ask_amount(error: ApprovalError, site: Site) -> Approving | None:
     """What a person types on a terminal to approve this plan; None off a terminal, or if they do not."""
     person = os.environ.get("RAYKIT_PERSON")
     if (

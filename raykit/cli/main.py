@@ -66,6 +66,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
     "launch": Entry(
         "raykit.cli.launch:launch", "Run a plan, or go on with it; a finished one is left alone."
     ),
+    "submit": Entry("raykit.cli.submit:submit", "Run a plan as a job on a Ray cluster, and follow it."),
     "resume": Entry("raykit.cli.launch:resume", "Go on with a run from the store alone."),
     "pause": Entry("raykit.cli.pausing:pause", "Commit, release and wait (others say suspend)."),
     "cancel": Entry("raykit.cli.people:cancel", "End an experiment for good; nothing is deleted."),
@@ -134,6 +135,13 @@ COMMANDS: Mapping[str, Entry | Group] = {
         },
         own=Entry("raykit.cli.generate:generate", "Make the synthetic sets of a plan, or go on with them."),
     ),
+    "search": Group(
+        "Try settings, each one a registered trial: raykit search PLAN.",
+        {
+            "status": Entry("raykit.cli.search:status", "The table of trials, the pick, who is waited for."),
+        },
+        own=Entry("raykit.cli.search:search", "Run the trials of a plan with [search], or go on with them."),
+    ),
     "candidates": Group(
         "Weights that can be chosen, and what people decide of them.",
         {
@@ -151,6 +159,14 @@ COMMANDS: Mapping[str, Entry | Group] = {
     "report": Entry("raykit.cli.report:report", "One experiment as a page that needs nothing else."),
     "gc": Entry("raykit.cli.gc:gc", "Which checkpoints could go; nothing is deleted."),
     "check": Entry("raykit.cli.reading:check", "Check what a store holds against its digests."),
+    "dev": Group(
+        "A private local Ray with its dashboard, to submit to.",
+        {
+            "up": Entry("raykit.cli.dev:up", "Start it in the background, and wait until it answers."),
+            "down": Entry("raykit.cli.dev:down", "End it: exactly the processes that it started."),
+            "status": Entry("raykit.cli.dev:status", "Is it up, where is it, and what runs there?"),
+        },
+    ),
     "doctor": Entry("raykit.cli.doctor:doctor", "Is this machine, and this store, fit to run on?"),
 }
 

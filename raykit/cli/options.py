@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
 
 DEFAULT_ROOT = "./store"
+LAUNCH = "RAYKIT_LAUNCH"
+"""Set by the entry of a Ray job for the command that it runs: what the launch is called."""
+TYPED = "RAYKIT_TYPED"
+"""Set by the same where a person typed the command that sent the job."""
 MAX_WORDS = 2000
 
 Root = Annotated[
@@ -148,8 +152,8 @@ def words(text: str | None, *, field: str, what: str, remedy: str | None = None)
 
 
 def is_scripted(scripted: bool) -> bool:
-    """Nobody sits at a terminal, or a script says that it is one."""
-    return scripted or not sys.stdin.isatty()
+    """Nobody sits at a terminal, or a script says that it is one. Of a job, the terminal is where it was sent from."""
+    return scripted or not (sys.stdin.isatty() or TYPED in os.environ)
 
 
 def amount_of(text: str, field: str) -> int:

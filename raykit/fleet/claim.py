@@ -14,6 +14,7 @@ from raykit import reconcile as brain
 from raykit.errors import ConflictError, GateError, HeldError, RaykitError
 from raykit.fleet.evidence import gather
 from raykit.fleet.qc_beside import QC_GATE, require_answered, require_apart
+from raykit.fleet.session import job_here
 from raykit.fleet.site import Site, changed_members, code_files, git_facts, make_ready, task_of
 from raykit.fleet.spending import (
     Approving,
@@ -368,7 +369,11 @@ def _take(log: RunLog, task: Task) -> None:
         action = _takeable(state, task)
         ends = [AttemptEnded(attempt=a, reason="killed", update=state.recorded()) for a in action.unended]
         claim = Launched(
-            launch=task.launch, place=this_place(), lease_s=task.lease_s, raykit=metadata.version("raykit")
+            launch=task.launch,
+            place=this_place(),
+            lease_s=task.lease_s,
+            raykit=metadata.version("raykit"),
+            job=job_here(),
         )
         return [*ends, claim]
 

@@ -12,9 +12,14 @@ import raykit
 _SKIPPED: Final = frozenset({"__pycache__"})
 
 
+def package_folder() -> Path:
+    """Where this process has raykit from."""
+    return Path(raykit.__file__).parent
+
+
 def package_files() -> dict[str, bytes]:
     """Every file of this package by its name below the folder that holds it, such as `raykit/ids.py`, sorted."""
-    folder = Path(raykit.__file__).parent
+    folder = package_folder()
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not _SKIPPED.intersection(path.parts) and path.suffix != ".pyc":

@@ -23,6 +23,8 @@ class Launched(Record):
     place: Place
     lease_s: float
     raykit: str
+    job: str | None = None
+    """The Ray job that it runs as, by its submission id."""
 
 
 class Beat(Record):

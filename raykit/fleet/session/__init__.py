@@ -1,7 +1,7 @@
 """The Ray that a launch works in: a private local one, or the cluster of its Ray job; what dead launches left behind;
 does a cluster ask for its token."""
 
-from raykit.fleet.session.here import RayHere, cpus_here, in_ray_job, open_ray, require_room_here
+from raykit.fleet.session.here import RayHere, cpus_here, in_ray_job, job_here, open_ray, require_room_here
 from raykit.fleet.session.leftovers import Session, describe_sessions, end_leftovers
 from raykit.fleet.session.local import LocalRay, start_local
 from raykit.fleet.session.probe import check_cluster
@@ -20,6 +20,7 @@ __all__ = [
     "describe_sessions",
     "end_leftovers",
     "in_ray_job",
+    "job_here",
     "open_ray",
     "require_room_here",
     "start_local",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -60,6 +61,17 @@ def in_ray_job() -> bool:
     A `RAY_ADDRESS` alone is not enough: anything may have left it in the environment.
     """
     return bool(os.environ.get(JOB_CONFIG)) and bool(os.environ.get("RAY_ADDRESS"))
+
+
+def job_here() -> str | None:
+    """The submission id of the Ray job that this process is the driver of; None outside of a job."""
+    if not in_ray_job():
+        return None
+    try:
+        said = json.loads(os.environ[JOB_CONFIG])["metadata"]["job_submission_id"]
+    except (ValueError, KeyError, TypeError):  # a supervisor that does not say it
+        return None
+    return str(said)
 
 
 def open_ray(

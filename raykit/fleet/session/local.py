@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 import ray
 from ray._private import parameter, ray_constants, services
+from ray._private import utils as ray_utils
 
 from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError, Unknown
 from raykit.fleet.session.driver import (
@@ -192,6 +193,9 @@ class LocalRay:
                 _temp_dir=str(self._place.ray),
                 _metrics_export_port=self.ports.of("metrics_export"),
             )
+        # Where several Rays are on a machine, the supervisors of its jobs look here for the one that is theirs; without
+        # it they hand their drivers the address of any.
+        ray_utils.write_ray_address(self.address, str(self._place.ray))
         self._wait_for_services()
         self._vital = tuple(process for process in self.processes() if process.name in _VITAL)
         self.check_loopback()

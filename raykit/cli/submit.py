@@ -1,0 +1,259 @@
+"""`raykit submit`: the same launch as a job on a Ray cluster."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raykit.cli import output
+from raykit.cli.launch import Approve, Deviation, Person, approving, ask_amount
+from raykit.cli.options import (
+    DEFAULT_ROOT,
+    Json,
+    Root,
+    Scripted,
+    at_plan,
+    at_root,
+    is_scripted,
+    person_of,
+    words,
+)
+from raykit.errors import ApprovalError, RaykitError
+
+if TYPE_CHECKING:
+    from raykit.fleet.jobs.follow import Ended
+    from raykit.fleet.jobs.submit import Sent
+    from raykit.fleet.site import Site
+    from raykit.fleet.spending import Approving
+    from raykit.reconcile import RunState
+
+EXIT_INTERRUPTED = 130
+
+AddressOption = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        metavar="URL",
+        help="The cluster's dashboard, http://HOST:PORT; auto: the dev cluster, or else RAY_ADDRESS.",
+    ),
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Do not follow it; raykit watch does, from the store.")
+]
+Shared = Annotated[
+    bool, typer.Option("--shared", help="The root is a folder that every node has under the same path.")
+]
+
+
+def submit(
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN|NAME", help="The plan file, or an experiment of the store.")
+    ],
+    address: AddressOption = "auto",
+    detach: Detach = False,
+    shared: Shared = False,
+    approve: Approve = None,
+    deviation: Deviation = None,
+    by: Person = None,
+    scripted: Scripted = False,
+    root: Root = DEFAULT_ROOT,
+    json: Json = False,
+) -> None:
+    """Run a plan as a job on a Ray cluster, or go on with it; the same command twice is one job.
+
+    The cluster has to ask for its token: RAY_AUTH_TOKEN_PATH names the file that has it. raykit travels with the job;
+    data, secrets and the store do not. The log is followed, and Ctrl-C detaches: the job goes on. The exit code is the
+    run's own. `raykit pause` commits and releases; the same command goes on then.
+
+    Raises:
+        RaykitError: whatever refuses the job, or ended its run.
+    """
+    with _site(plan, root) as site:
+        said = None
+        if deviation is not None:
+            why = words(
+                deviation, field="--deviation", what="why the plan was changed after results were seen"
+            )
+            said = f"{why} ({person_of(by)})"
+        send(
+            site,
+            plan,
+            address=address,
+            approved=approving(approve, by, scripted),
+            amount=approve,
+            deviation=said,
+            person=by,
+            typed=not is_scripted(scripted),
+            detach=detach,
+            shared=shared,
+            json=json,
+        )
+
+
+@contextmanager
+def _site(plan: str, root: str) -> Iterator[Site]:
+    """The plan where it lies, or an experiment as it is frozen in the store."""
+    from raykit.fleet.site import site_of, stored_site
+
+    if plan.endswith(".toml") or Path(plan).is_file():
+        with at_plan(Path(plan)):
+            yield site_of(Path(plan), root)
+    else:
+        with stored_site(plan.removeprefix("experiment:"), root) as site:
+            yield site
+
+
+def send(
+    site: Site,
+    target: str,
+    *,
+    address: str,
+    approved: Approving | None = None,
+    amount: str | None = None,
+    deviation: str | None = None,
+    person: str | None = None,
+    typed: bool = False,
+    detach: bool = False,
+    shared: bool = False,
+    json: bool = False,
+) -> None:
+    """Send what `target` names to a cluster, and follow it. Leaves with the exit code of its run.
+
+    Raises:
+        RaykitError: whatever refuses the job.
+    """
+    from raykit.fleet.jobs.address import address_of, connect
+    from raykit.fleet.jobs.before import completed, rehearse, require_not_paused, require_priced, root_of
+    from raykit.fleet.jobs.operation import Kind, operation_of
+    from raykit.fleet.jobs.submit import Asked, submit, wait_until_free
+    from raykit.fleet.site import make_ready
+
+    where = address_of(address)
+    api = connect(where)
+    root = root_of(site.root, where, shared=shared)
+    require_priced(site, where)
+    log = site.run_log("submit")
+    ended_at = completed(site, log)
+    if ended_at is not None:
+        _say_complete(site, ended_at, json=json)
+        return
+    require_not_paused(site)
+    ready = make_ready(site)
+    kind: Kind = "launch" if site.plan.search is None else "search"
+    operation = operation_of(
+        kind, root=root, experiment=site.name, plan=ready.lock.bare.digest, state=log.state
+    )
+    again = f"raykit submit {shlex.quote(target)} --address {where.url}{at_root(site.root)}"
+    chosen = wait_until_free(api, site, ready, operation, log, say=_say)
+    if chosen.there is None:
+        try:
+            rehearse(site, ready, log, approved=approved, deviation=deviation, say=_say)
+        except ApprovalError as error:
+            approved = ask_amount(error, site) if approved is None and not json else None
+            if approved is None:
+                raise
+            amount, person, typed = _plain(approved), approved.person, True
+            rehearse(site, ready, log, approved=approved, deviation=deviation, say=_say)
+    asked = Asked(root=root, person=person, approve=amount, typed=typed, deviation=deviation)
+    sent = submit(api, site, ready, operation, chosen, asked, say=_say, again=again)
+    _say_sent(sent, where.url)
+    if detach:
+        _say_detached(sent, site, where.url, again, json=json)
+        return
+    from raykit.fleet.jobs.follow import follow
+
+    try:
+        ended = follow(api, sent.info.submission_id, show=_show, read=lambda: _state(site))
+    except KeyboardInterrupt:
+        _say_detached(sent, site, where.url, again, json=json)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    _say_ended(ended, sent, site, where.url, again, json=json)
+    if ended.exit_code:
+        raise typer.Exit(ended.exit_code)
+
+
+def _plain(approved: Approving) -> str:
+    from raykit.budget.amounts import plain
+
+    return plain(approved.amount)
+
+
+def _state(site: Site) -> RunState | None:
+    """Where the run stands; None if that cannot be read."""
+    try:
+        return site.run_log("reader").state
+    except RaykitError:
+        return None
+
+
+# --- what is said -------------------------------------------------------------------------------------------
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"  {output.clean(line)}\n")
+    sys.stderr.flush()
+
+
+def _show(line: str) -> None:
+    """A line of the job's log, as it is but for what a terminal would obey."""
+    sys.stderr.write(f"{output.clean(line)}\n")
+    sys.stderr.flush()
+
+
+def _say_sent(sent: Sent, url: str) -> None:
+    name, before = sent.info.submission_id, sent.chosen.before
+    if not sent.new:
+        _say(f"job {name} is there already, {sent.info.words}; nothing was sent")
+    elif before is not None:
+        _say(f"job {before.submission_id} has {before.words}; going on as job {name}")
+    else:
+        _say(f"job {name} on {url}")
+
+
+def _record(sent: Sent, url: str) -> dict[str, Any]:
+    return {
+        "submission_id": sent.info.submission_id,
+        "address": url,
+        "new": sent.new,
+        "launch": sent.chosen.launch,
+        "sent": dict(sent.sent),
+    }
+
+
+def _say_complete(site: Site, update: int, *, json: bool) -> None:
+    if json:
+        output.print_json({"experiment": site.name, "already": True, "update": update, "exit_code": 0})
+    else:
+        print(
+            f"{site.name} is already trained, at update {output.count(update)}; nothing was sent.\n"
+            f"  see      raykit show {site.name}{at_root(site.root)}"
+        )
+
+
+def _say_detached(sent: Sent, site: Site, url: str, again: str, *, json: bool) -> None:
+    if json:
+        output.print_json({**_record(sent, url), "detached": True})
+        return
+    at = at_root(site.root)
+    print(
+        f"{site.name} goes on as job {sent.info.submission_id}.\n"
+        f"  follow   {again}   or   raykit watch {site.name}{at}\n"
+        f"  pause    raykit pause {site.name}{at} --reason ..."
+    )
+
+
+def _say_ended(ended: Ended, sent: Sent, site: Site, url: str, again: str, *, json: bool) -> None:
+    if json:
+        status = None if ended.info is None else ended.info.status
+        said = {"status": status, "exit_code": ended.exit_code, "words": ended.words}
+        output.print_json({**_record(sent, url), "experiment": site.name, **said})
+        return
+    print(f"{ended.words}, exit {ended.exit_code}" if not ended.goes_on else f"{ended.words}.")
+    if ended.goes_on:
+        print(f"  continue {again}")

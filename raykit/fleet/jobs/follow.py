@@ -1,0 +1,189 @@
+"""A job followed to its end: its log as it comes, and how its run ended, from the log or else from the store.
+
+What Ray says of a job is how its process ended. How the run ended is for the job's last line and the store to say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from raykit.errors import DeadlineError, InvalidInput, RaykitError, by_kind
+from raykit.fleet.jobs.api import JobInfo, JobsApi
+from raykit.fleet.jobs.last import MARK, last_of
+from raykit.reconcile import RunState
+from raykit.records import Released
+
+POLL_S: Final = 0.5
+LONGEST_POLL_S: Final = 10.0
+LOG_SHARE: Final = 20
+"""Between two looks at a log: so many times what the last one took. Ray gives it whole, however long it is."""
+AWAY_S: Final = 60.0
+"""A cluster that nobody reaches for so long is taken for gone."""
+LOG_S: Final = 10.0
+"""How long the last line of a job may take to be readable once the job is over."""
+
+EXIT_UNKNOWN: Final = 6
+EXIT_STOPPED: Final = 4
+RAYS_OWN: Final = ("Running entrypoint for job ", "Runtime env is setting up.")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a job ended, as far as anybody knows."""
+
+    exit_code: int
+    """The run's own."""
+    words: str
+    """What happened."""
+    info: JobInfo | None
+    """None if the cluster is gone."""
+    goes_on: bool = False
+    """Something is left to do, and the same command goes on with it."""
+
+
+@dataclass(slots=True)
+class _Log:
+    """What was shown of a job's log."""
+
+    text: str = ""
+    shown: int = 0
+    next_look: float = 0.0
+
+    def look(self, api: JobsApi, submission_id: str, show: Say, *, last: bool = False) -> None:
+        """Show whole lines that are new; at the end what is left as well."""
+        began = time.monotonic()
+        if began < self.next_look and not last:
+            return
+        try:
+            self.text = api.logs(submission_id)
+        except DeadlineError:
+            pass  # it is asked again
+        except InvalidInput:
+            raise
+        except RaykitError:
+            pass  # the node that has it is gone, or has not begun
+        self.next_look = time.monotonic() + LOG_SHARE * (time.monotonic() - began)
+        end = len(self.text) if last else self.text.rfind("\n") + 1
+        for line in self.text[self.shown : end].splitlines():
+            if line.strip() and not line.startswith(MARK) and not any(own in line for own in RAYS_OWN):
+                show(line)
+        self.shown = max(self.shown, end)
+
+
+def follow(api: JobsApi, submission_id: str, *, show: Say, read: Callable[[], RunState | None]) -> Ended:
+    """Show a job's log until it is over. `read` tells the run's state from the store; None if it cannot be read.
+
+    Raises:
+        KeyboardInterrupt: the person has seen enough; the job goes on.
+        InvalidInput: the token is not the cluster's any more.
+    """
+    log = _Log()
+    info: JobInfo | None = None
+    heard, pause_s = time.monotonic(), POLL_S
+    while True:
+        try:
+            found = api.job(submission_id)
+            heard, pause_s = time.monotonic(), POLL_S
+            if found is None:
+                return _gone(submission_id, "the cluster does not know it any more", read())
+            info = found
+            if info.over:
+                break
+            log.look(api, submission_id, show)
+        except (DeadlineError, InvalidInput, RaykitError) as error:
+            if time.monotonic() - heard > AWAY_S:
+                return _gone(submission_id, f"the cluster is gone ({error})", read())
+            pause_s = min(2 * pause_s, LONGEST_POLL_S)
+        time.sleep(pause_s)
+    return _ended(api, info, log, show, read)
+
+
+def _ended(api: JobsApi, info: JobInfo, log: _Log, show: Say, read: Callable[[], RunState | None]) -> Ended:
+    """The rest of the log, which may come a little after the end, and what it and the store say."""
+    deadline = time.monotonic() + (LOG_S if info.exit_code is not None else 0.0)
+    while True:
+        try:
+            log.look(api, info.submission_id, show, last=True)
+        except RaykitError:
+            break  # the store says the rest
+        if last_of(log.text) is not None or time.monotonic() >= deadline:
+            break
+        time.sleep(POLL_S)
+    return ended_with(info, log.text, read())
+
+
+def ended_with(info: JobInfo, log: str, state: RunState | None) -> Ended:
+    """How a job that is over ended: as its last line says, or as the store does, or as Ray does."""
+    said = last_of(log)
+    if said is not None:
+        return Ended(
+            exit_code=said.exit_code,
+            words=f"job {info.submission_id} {info.words}",
+            info=info,
+            goes_on=said.exit_code == EXIT_STOPPED,
+        )
+    launch = info.metadata.get("launch")
+    stored = None if state is None or launch is None else code_in_store(state, launch)
+    if stored is not None:
+        words = f"job {info.submission_id} {info.words}; its last words are lost, the store has them"
+        return Ended(exit_code=stored, words=words, info=info, goes_on=stored == EXIT_STOPPED)
+    if info.status == "STOPPED":
+        words = (
+            f"job {info.submission_id} was stopped from outside: that is a kill, and no pause. {_kept(state)}"
+        )
+        return Ended(exit_code=EXIT_STOPPED, words=words, info=info, goes_on=True)
+    why = _first_words(info)
+    words = f"job {info.submission_id} {info.words}: {why}. {_kept(state)}"
+    return Ended(exit_code=max(info.exit_code or 0, 0) or 1, words=words, info=info, goes_on=True)
+
+
+def _gone(submission_id: str, why: str, state: RunState | None) -> Ended:
+    words = f"what became of job {submission_id} is not known: {why}. {_kept(state)}"
+    return Ended(exit_code=EXIT_UNKNOWN, words=words, info=None, goes_on=True)
+
+
+def _kept(state: RunState | None) -> str:
+    """Where the run goes on, whatever happened to its process."""
+    if state is None:
+        return "What the store has cannot be read now"
+    if state.completed:
+        return "The run is complete"
+    if state.committed is None:
+        return "Nothing is committed yet: it begins anew"
+    safe = "a safe boundary was reached" if _ended_safely(state) else "no safe boundary was reached"
+    return f"Recorded through update {state.rows:,}, committed through {state.committed:,} ({safe}): it goes on there"
+
+
+def _ended_safely(state: RunState) -> bool:
+    return state.ended is not None and state.ended.reason in ("paused", "preempted", "completed")
+
+
+def _first_words(info: JobInfo) -> str:
+    lines = [line.strip() for line in info.message.splitlines() if line.strip()]
+    return lines[0].rstrip(":.")[:300] if lines else "it does not say why"
+
+
+def code_in_store(state: RunState, launch: str) -> int | None:
+    """The exit code of a launch that has let go of its run, as the run's log has it; None if it has not let go."""
+    reason = next(
+        (
+            event.reason
+            for event in reversed(state.events)
+            if isinstance(event, Released) and event.launch == launch
+        ),
+        None,
+    )
+    if reason is None:
+        return None
+    if reason == "completed":
+        return 0
+    if reason in ("paused", "preempted"):
+        return EXIT_STOPPED
+    mine = [attempt.attempt for attempt in state.attempts if attempt.launch == launch]
+    ended = state.ends.get(mine[-1]) if mine else None
+    return by_kind(((ended and ended.detail) or "").partition(":")[0]).exit_code
