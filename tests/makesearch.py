@@ -337,9 +337,9 @@ class SearchMaker:
 
     def cost(self, row: int) -> int:
         """What all attempts of a row have come to, as the ledger has it."""
-        name = self.runs[row].run
-        book = self.runs[row].ledger.book
-        return sum(each.charged for each in book.leases.values() if each.reserved.run == name)
+        own = (self.experiment, self.runs[row].run)
+        leases = self.runs[row].ledger.book.leases.values()
+        return sum(each.charged for each in leases if (each.reserved.experiment, each.reserved.run) == own)
 
     def say(self, *events: Record) -> None:
         """Append to the log of the search."""

@@ -88,12 +88,7 @@ def launch(
         if repair is not None:
             _repaired(site, repair, person_of(by))
             _end_pause(site, repair, by)
-        said = None
-        if deviation is not None:
-            why = words(
-                deviation, field="--deviation", what="why the plan was changed after results were seen"
-            )
-            said = f"{why} ({person_of(by)})"
+        said = said_of(deviation, by)
         _run(site, json=json, approved=approving(approve, by, scripted), deviation=said)
 
 
@@ -205,6 +200,18 @@ def approving(amount: str | None, by: str | None, scripted: bool) -> Approving |
     return Approving(
         amount=amount_of(amount, "--approve"), person=person_of(by), scripted=is_scripted(scripted)
     )
+
+
+def said_of(deviation: str | None, by: str | None) -> str | None:
+    """What a person says of a plan that was changed after results were seen; None if nobody does.
+
+    Raises:
+        InvalidInput: nobody was named, or nothing is said.
+    """
+    if deviation is None:
+        return None
+    why = words(deviation, field="--deviation", what="why the plan was changed after results were seen")
+    return f"{why} ({person_of(by)})"
 
 
 def _changed(repair: str | None) -> str | None:

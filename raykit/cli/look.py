@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from raykit.read import PauseView, RunView
     from raykit.read.qc import QcRead
     from raykit.read.qc_runs import RunsRead
+    from raykit.read.searchview import SearchRead
     from raykit.records import Commit, EvaluationRow, MonitorRow, Row, Superseded
     from raykit.store.check import Report
 
@@ -66,9 +67,12 @@ LEAST = ("DEV", "RATE", "RATIO", "ETA")
 """What a narrow terminal does without, the first first."""
 
 
-def status_table(views: Sequence[RunView], columns: int | None = None) -> str:
-    """One line per run."""
-    rows = [_status_row(view) for view in views]
+def status_table(
+    views: Sequence[RunView], columns: int | None = None, others: Sequence[Sequence[tuple[str, ...]]] = ()
+) -> str:
+    """One line per run, and the lines of `others` among them, by name."""
+    blocks = [[_status_row(view)] for view in views] + [list(block) for block in others]
+    rows = [row for block in sorted(blocks, key=lambda block: block[0][0]) for row in block]
     return output.fitting(STATUS, rows, right=("UPDATE", "RATIO", "SPENT"), drop=LEAST, columns=columns)
 
 
@@ -250,14 +254,18 @@ def _look_closer(health: str, name: str) -> str:
     }[health]
 
 
-def status_foot(views: Sequence[RunView], url: str) -> str:
+def status_foot(views: Sequence[RunView], url: str, searches: Sequence[SearchRead] = ()) -> str:
     """The line under the table."""
-    live = sum(view.holder is not None for view in views)
-    leases = [lease for view in views if view.money is not None for lease in view.money.leases]
+    live = sum(view.holder is not None for view in views) + sum(read.live for read in searches)
+    purses = [*(view.money for view in views), *(read.money for read in searches)]
+    leases = [lease for money in purses if money is not None for lease in money.leases]
     held = sum(lease.accelerators for lease in leases if lease.running and lease.rate)
     an_hour = sum(lease.accelerators * lease.rate for lease in leases if lease.running)
     machines = f", {many(held, 'accelerator')} held ({output.money(an_hour)}/h)" if held else ""
-    return f"{many(len(views), 'run')}, {live} live{machines}. Store {url}. No Ray needed for this view."
+    counted = [many(len(views), "run")] if views or not searches else []
+    if searches:
+        counted.append(f"{len(searches):,} search{'' if len(searches) == 1 else 'es'}")
+    return f"{', '.join(counted)}, {live} live{machines}. Store {url}. No Ray needed for this view."
 
 
 # --- one run ------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
     from raykit.read import RunView
     from raykit.read.money import HeldMoney, Ledgers
+    from raykit.read.searchview import SearchRead
     from raykit.store.log import RunLog
 
 LOOK_EVERY_S = 0.25
@@ -126,8 +127,8 @@ def known_scope(found: ReadRoot, text: str) -> str:
 
 def _contract(found: ReadRoot, text: str) -> str:
     """The one contract whose digest begins like this."""
-    known: dict[str, str] = {}
-    for view in found.runs():
+    known: dict[str, str] = {read.registration.contract: read.experiment for read in found.searches()}
+    for view in found.runs(trials=False):
         if view.lock is not None:
             known[view.lock.contract] = view.experiment
         known |= {read.made.digest: read.id for read in view.sets if read.made is not None}
@@ -188,10 +189,18 @@ class _Following:
         """Which runs are concerned, and which of them are at work."""
         from raykit.store.log import RunLog
 
-        runs = self.found.runs()
+        runs, searches = self.found.runs(trials=False), self.found.searches()
         self.workers = [text for view in runs for text in _at_work(view, self.scope)]
-        views = [view for view in runs if _concerns(view, self.scope)]
-        self.names = sorted({view.experiment for view in views})
+        self.workers += [text for read in searches for text in _driven(read, self.scope)]
+        trials = [
+            self.found.run(f"{read.experiment}/{row.run}")
+            for read in searches
+            for row in read.at_work
+            if row.attempts
+        ]
+        views = [view for view in (*runs, *trials) if _concerns(view, self.scope)]
+        concerned = {read.experiment for read in searches if _concerns_search(read, self.scope)}
+        self.names = sorted({view.experiment for view in views} | concerned)
         for view in views:
             if view.holder is not None:
                 log = RunLog(self.found.store, view.experiment, view.run, by="reader")
@@ -292,7 +301,21 @@ def _concerns(view: RunView, scope: str) -> bool:
 
     if view.state in ("completed", "corrupt"):
         return False
-    return scope in scopes_of(view.experiment, "train", view.lock.contract if view.lock else None)
+    return scope in scopes_of(view.experiment, view.role, view.lock.contract if view.lock else None)
+
+
+def _concerns_search(read: SearchRead, scope: str) -> bool:
+    from raykit.pauses import scopes_of
+
+    return scope in scopes_of(read.experiment, "search", read.registration.contract)
+
+
+def _driven(read: SearchRead, scope: str) -> Iterator[str]:
+    """The process of a search that the pause concerns. Its rows are followed by themselves."""
+    if read.place is not None and _concerns_search(read, scope):
+        left = sum(not row.ended and row.begun_at is None for row in read.rows)
+        rows = f"{output.count(left)} row{'' if left == 1 else 's'}"
+        yield f"{read.experiment}: its search has {rows} to begin, and begins no more"
 
 
 def _at_work(view: RunView, scope: str) -> Iterator[str]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from raykit.budget.book import Book
     from raykit.plan import LockedBase, Plan
     from raykit.read import Root as ReadRoot
+    from raykit.read.money import Money
+    from raykit.read.searchview import SearchRead
     from raykit.records import Record
     from raykit.store.base import ObjectStore
 
@@ -77,13 +79,31 @@ def cancel(
     said = people.cancel(found.store, experiment, reason=why, person=person, at=time.time())
     cancelled = read_acts(found.store, experiment).cancelled
     assert cancelled is not None
-    closed = _close(found.store, experiment, reason=cancelled.reason, person=cancelled.person)
+    ended = _end_rows(found, experiment, f"cancelled by {cancelled.person}: {cancelled.reason}")
+    closed = _close(found.store, experiment, reason=cancelled.reason, person=cancelled.person) or ended
     if as_json:
         record = {"experiment": experiment, "new": said.new or closed, **cancelled.plain()}
-        money = _money(found, experiment)
-        output.print_json({**record, "money": money and money.plain()})
+        money, read = _money(found, experiment), _search(found, experiment)
+        output.print_json({**record, "money": money and money.plain(), "search": read and read.brief()})
         return
     output.print_lines(_cancel_lines(found, experiment, new=said.new, closed=closed, root=root))
+
+
+def _search(found: ReadRoot, experiment: str) -> SearchRead | None:
+    return found.search(experiment) if found.has_search(experiment) else None
+
+
+def _end_rows(found: ReadRoot, experiment: str, why: str) -> bool:
+    """End the rows of a search that nobody drives; one that is driven ends them itself, at their next updates."""
+    read = _search(found, experiment)
+    if read is None or read.driven:
+        return False
+    from raykit.store.search import SearchLog, close_rows
+
+    log = SearchLog(found.store, read.registration, by="cancel")
+    log.refresh()
+    costs = {row.run: row.cost for row in read.rows}
+    return bool(close_rows(found.store, log, why=why, costs=costs, at=time.time()))
 
 
 def _close(store: ObjectStore, experiment: str, *, reason: str, person: str) -> bool:
@@ -117,18 +137,38 @@ def _cancel_lines(found: ReadRoot, experiment: str, *, new: bool, closed: bool, 
     already = "" if new else " already"
     finished = " (what was left half-done is done)" if closed and not new else ""
     yield f"  {experiment} is cancelled{already} by {cancelled.person}: {cancelled.reason}{finished}"
-    money = _money(found, experiment)
+    money, read = _money(found, experiment), _search(found, experiment)
+    if read is not None:
+        spent = (
+            ""
+            if money is None or not money.billed
+            else f"; {show_money.full(money.actual, money.unit)} spent"
+        )
+        returned = "" if money is None else ", reserves returned"
+        yield f"  {read.summary}{spent}{returned}; not resumable"
+        if read.driven and read.place is not None:
+            at_work = f"process {read.place.pid} on {read.place.host}"
+            yield f"  {experiment} is driven by {at_work}, which ends every row at its next update"
+            yield f"  -> raykit search status {experiment}{at_root(root)}"
+        yield from _open_leases(money)
+        return
     if money is not None and money.billed:
         spent, back = show_money.full(money.actual, money.unit), show_money.full(money.remaining, money.unit)
         yield f"  {spent} spent, {back} returned; nothing was deleted, nothing can be resumed"
-        for lease in money.leases:
-            worst = show_money.full(lease.worst, money.unit)
-            yield f"  {lease.lease} is open: up to {worst} stays charged until it ends"
+        yield from _open_leases(money)
     else:
         yield "  nothing was deleted, nothing can be resumed"
     for view in found.runs(experiment):
         if view.holder is not None:
             yield f"  {run_name(view)} is at work and ends at its next update.  See: raykit status{at_root(root)}"
+
+
+def _open_leases(money: Money | None) -> Iterator[str]:
+    if money is None or not money.billed:
+        return
+    for lease in money.leases:
+        worst = show_money.full(lease.worst, money.unit)
+        yield f"  {lease.lease} is open: up to {worst} stays charged until it ends"
 
 
 # --- approve ------------------------------------------------------------------------------------------------

@@ -57,7 +57,8 @@ def check(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
         )
         return
     output.print_lines(planview.short(case, review, lock))
-    next_step = f"raykit launch {plan}{at_root(root)}"
+    verb = "launch" if case.site.plan.search is None else "search"
+    next_step = f"raykit {verb} {plan}{at_root(root)}"
     if case.site.plan.base is not None and case.site.plan.base.start == "use":
         next_step = f'raykit conclude {plan}{at_root(root)} --outcome no-full-run --says "..." --by NAME'
     if lock.not_yet:

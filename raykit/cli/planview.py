@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from raykit.cli import look, output, plansets
+from raykit.cli import look, output, plansearch, plansets
 
 if TYPE_CHECKING:
     from raykit.fleet.evidence import Case
@@ -39,6 +39,7 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
             *((("later", _later(case.lock)),) if case.lock.acts_later else ()),
         ]
     )
+    yield from plansearch.block(case.site.plan, evidence.money)
     yield from plansets.blocks(case.site.plan)
 
 
@@ -60,6 +61,7 @@ def record(case: Case, review: Review) -> dict[str, Any]:
         "options": [option.plain() for option in review.options],
         "passed": list(review.passed),
         "limitations": list(review.limitations),
+        "search": plansearch.record(case.site.plan, money),
         "sets": plansets.record(case.site.plan),
         "not_yet": list(case.lock.not_yet or ()),
     }
@@ -87,6 +89,7 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     yield ""
     yield "  RUN"
     yield from _facts(_run(case))
+    yield from plansearch.block(plan, evidence.money)
     yield from plansets.blocks(plan)
 
 

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
     from raykit.fleet.follow import Glimpse
     from raykit.fleet.generate import Making
+    from raykit.fleet.search.outcome import SearchGlimpse
 
 LINE_EVERY_S = 10.0
+MOST_LIVE = 4
+"""So many rows at work are named beside the bar."""
 
 
 class Display(Protocol):
@@ -26,6 +29,8 @@ class Display(Protocol):
     def tell(self, glimpse: Glimpse) -> None: ...
 
     def tell_set(self, making: Making) -> None: ...
+
+    def tell_search(self, seen: SearchGlimpse) -> None: ...
 
     def say(self, line: str) -> None: ...
 
@@ -72,6 +77,9 @@ class _Bar:
     def tell_set(self, making: Making) -> None:
         self._show(making.name, making.rows, making.rows_requested, _pace(making))
 
+    def tell_search(self, seen: SearchGlimpse) -> None:
+        self._show("trials", seen.ended, seen.rows, _trials(seen))
+
     def _show(self, what: str, done: int, total: int, detail: str) -> None:
         if self._task is None:
             self._task = self._progress.add_task("", total=total, count="", detail="")
@@ -104,6 +112,10 @@ class _Lines:
             done = f"{output.count(making.rows)}/{output.count(making.rows_requested)} rows"
             self.say(f"{making.name:<9} {done}  {_pace(making)}")
 
+    def tell_search(self, seen: SearchGlimpse) -> None:
+        if self._is_due(("trials", seen.ended, _trials(seen))):
+            self.say(f"trials    {output.count(seen.ended)}/{output.count(seen.rows)}  {_trials(seen)}")
+
     def _is_due(self, looks: tuple[str, int, str | None]) -> bool:
         """Whether there is something new to say, and enough time has passed."""
         now = time.monotonic()
@@ -133,6 +145,21 @@ def _detail(glimpse: Glimpse) -> str:
     if glimpse.qc:
         parts.append(f"qc {glimpse.qc}")
     return " · ".join(parts)
+
+
+def _trials(seen: SearchGlimpse) -> str:
+    """What is at work, how far each of it is, and the best so far."""
+    parts = []
+    for live in seen.live[:MOST_LIVE]:
+        far = "" if live.glimpse is None else f" {output.count(live.glimpse.update)}"
+        parts.append(f"{live.run}{far}")
+    if len(seen.live) > MOST_LIVE:
+        parts.append(f"and {len(seen.live) - MOST_LIVE} more")
+    if seen.best is not None:
+        parts.append(f"best {seen.metric} {seen.best[1]:.4g} ({seen.best[0]})")
+    if seen.qc:
+        parts.append(f"qc {seen.qc}")
+    return " \u00b7 ".join(parts)
 
 
 def _pace(making: Making) -> str:

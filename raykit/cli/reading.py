@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from raykit.cli import look, output, setlines
+from raykit.cli import look, output, searchlook, setlines
 from raykit.cli.checkpoints import Run, scores
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root, require_store
 from raykit.cli.progress import bar
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SeriesName = Literal["train", "development", "monitor"]
 
 FOLLOW_S = 1.0
+TRIALS = "trials (search)"
 NAMED = 8
 OVERLAP = 400
 """Characters by which a log that has lost its beginning is found again."""
@@ -49,8 +50,14 @@ def _end(broken: bool) -> None:
 # --- what is there ------------------------------------------------------------------------------------------
 
 
-def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def status(
+    show_all: Annotated[bool, typer.Option("--all", help="The trials of each search, too.")] = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
     """Every run: its state, health, money, how far it is, who is waited for, and the next command; wide pauses.
+
+    A search is one line: `raykit search status NAME` has its trials, and so has --all.
 
     Raises:
         UnusableRootError: the root is neither a path nor an S3 URL.
@@ -60,23 +67,35 @@ def status(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     from raykit.store.people import read_scope
 
     found = open_root(root)
-    views, now = found.runs(), time.time()
+    views, now, at = found.runs(trials=False), time.time(), at_root(root)
+    broken: dict[str, str] = {}
+    searches = found.searches(broken=broken.__setitem__)
     wide = read_scope(found.store, "all").pauses
     if as_json:
         pauses = [{**each.pause.plain(), "at": each.at} for each in wide.values()]
-        runs = [view.plain() for view in views]
-        output.print_json({"root": found.store.url, "runs": runs, "pauses": pauses})
-    elif not views:
-        output.print_lines(_no_runs(found, at_root(root)))
+        output.print_json(
+            {
+                "root": found.store.url,
+                "runs": [view.plain() for view in views],
+                "searches": [read.plain() if show_all else read.brief() for read in searches],
+                "broken_searches": broken,
+                "pauses": pauses,
+            }
+        )
+    elif not views and not searches and not broken:
+        output.print_lines(_no_runs(found, at))
     else:
-        print(look.status_table(views, output.width()))
-        at = at_root(root)
+        others = [searchlook.status_rows(read, trials=show_all) for read in searches]
+        others += [[(name, "corrupt", *[look.NONE] * 7, "corrupt")] for name in broken]
+        print(look.status_table(views, output.width(), others))
         output.print_lines(line for view in views for line in setlines.lines(view))
         output.print_lines(line for view in views for line in look.wants(view, now, at))
-        output.print_lines([look.status_foot(views, found.store.url)])
+        output.print_lines(line for read in searches for line in searchlook.wants(read, now, at))
+        output.print_lines(line for each in broken.items() for line in searchlook.unreadable(*each, at))
+        output.print_lines([look.status_foot(views, found.store.url, searches)])
     if not as_json:
-        output.print_lines(look.wide_pauses(wide, now, at_root(root), views))
-    _end(any(view.state == "corrupt" for view in views))
+        output.print_lines(look.wide_pauses(wide, now, at, views))
+    _end(bool(broken) or any(view.state == "corrupt" for view in views))
 
 
 def _no_runs(found: ReadRoot, at: str) -> Iterator[str]:
@@ -132,8 +151,7 @@ def ls(
     for key, size_bytes in store.list(layout.experiments()):
         known = layout.known(key)
         if known is not None:
-            made = f"{known.parts['set']} (set)" if "set" in known.parts else ""
-            place = known.parts["experiment"], known.parts.get("run", made)
+            place = known.parts["experiment"], _place(known.parts)
             objects[place] += 1
             sizes[place] += size_bytes
     candidates = [_listed(store, said) for said in read_candidates(store)]
@@ -152,6 +170,17 @@ def ls(
         print(output.table(("EXPERIMENT", "RUN", "OBJECTS", "SIZE"), rows, right=("OBJECTS", "SIZE")))
     if candidates:
         print("\n" * bool(rows) + _candidate_table(candidates))
+
+
+def _place(parts: Mapping[str, str]) -> str:
+    """What an object of an experiment is listed under: its run, its set, the trials together, or nothing."""
+    from raykit.read.view import trial_row
+
+    if "set" in parts:
+        return f"{parts['set']} (set)"
+    run = parts.get("run", "")
+    trial = "search" in parts or (run != "" and trial_row(run) is not None)
+    return TRIALS if trial else run
 
 
 def _candidate_objects(store: ObjectStore, name: str) -> list[Listed]:
@@ -195,7 +224,7 @@ def _candidate_table(candidates: Sequence[Mapping[str, Any]]) -> str:
 
 
 def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
-    """One run, whole, and below it the ledger of its experiment, source to comparison; or a registered candidate.
+    """One run or search, whole, and below it the ledger of its experiment; or a registered candidate.
 
     What it is made of and by which digests, every launch and attempt with its cost, who approved what, what was
     learned, what was reviewed, and what is not known here.
@@ -210,6 +239,9 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     from raykit.read.dossier import dossier_of
 
     found = open_root(root)
+    if "/" not in run and found.has_search(run):
+        _show_search(found, run, at_root(root), as_json=as_json)
+        return
     try:
         dossier = dossier_of(found, run)
     except NotFoundError:
@@ -223,6 +255,20 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     if view is not None:
         _print(look.run_lines(view, _selected(found, view), scores(found, view), time.time(), at_root(root)))
         print()
+    _print(dossier_lines(dossier))
+
+
+def _show_search(found: ReadRoot, name: str, at: str, *, as_json: bool) -> None:
+    """A search with its table, and below it the ledger of its experiment."""
+    from raykit.cli.dossier import dossier_lines
+    from raykit.read.dossier import dossier_of
+
+    read, dossier = found.search(name), dossier_of(found, name)
+    if as_json:
+        output.print_json({**read.plain(), "ledger": dossier.plain()})
+        return
+    output.print_lines(searchlook.whole(read, most=searchlook.MOST_ROWS, columns=output.width(), at=at))
+    print()
     _print(dossier_lines(dossier))
 
 
@@ -250,11 +296,14 @@ def logs(
     attempt: Annotated[
         int | None, typer.Option("--attempt", min=1, help="Of which attempt; the newest by default.")
     ] = None,
+    trial: Annotated[
+        int | None, typer.Option("--trial", min=1, metavar="N", help="Of a search: the row of its table.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run does not.")] = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
-    """The log of one rank of one attempt, as kept in the store.
+    """The log of one rank of one attempt, as kept in the store; of a search, that of one trial.
 
     Raises:
         NotFoundError: there is no such run, attempt or rank.
@@ -266,6 +315,7 @@ def logs(
     if as_json and follow:
         raise InvalidInput("a log that is followed is not one JSON document", field="--json", value="-f")
     found = open_root(root)
+    run = run if trial is None else _trial(found, run, trial)
     experiment, name = found.resolve(run)
     kept = _kept_logs(found, experiment, name)
     number = attempt if attempt is not None else max((a for a, _ in kept), default=0)
@@ -290,6 +340,11 @@ def logs(
         _follow(read, lambda: found.run(f"{experiment}/{name}"))
     else:
         _write(read())
+
+
+def _trial(found: ReadRoot, name: str, row: int) -> str:
+    """The run of a row of a search."""
+    return f"{name}/{found.search(name).row(row).run}"
 
 
 def _kept_logs(found: ReadRoot, experiment: str, run: str) -> set[tuple[int, int]]:

@@ -94,7 +94,8 @@ def _wants(read: SearchRead, now: float, at: str) -> Iterator[str]:
 
 def _live_words(read: SearchRead, now: float) -> str:
     heard = [row.heard_at for row in read.at_work if row.heard_at is not None]
-    rows = ", ".join(f"row {row.row} at {output.count(row.update)}" for row in read.at_work[:MOST_TOLD])
+    shown = [f"row {row.row} at {output.count(row.update)}" for row in read.at_work[:MOST_TOLD]]
+    rows = ", ".join(shown) or "no row is at work yet"
     more = f" and {len(read.at_work) - MOST_TOLD} more" if len(read.at_work) > MOST_TOLD else ""
     last = f", last heard {look.ago(max(heard), now)}" if heard else ""
     pausing = f"; {read.words}" if read.state == "pausing" else ""
@@ -217,17 +218,20 @@ def span_words(span: Mapping[str, Any]) -> str:
 
 def draws_words(sampler: Mapping[str, Any], scheduler: Mapping[str, Any] | None, concurrent: int) -> str:
     """Who draws the settings, who stops trials early, and how many are at work at once."""
-    stops = "nobody stops a trial early"
-    if scheduler is not None:
-        more = ""
-        if scheduler.get("reduction"):
-            more = f", one in {scheduler['reduction']} goes on"
-        elif scheduler.get("least"):
-            more = f", once {scheduler['least']} trials have reported"
-        stops = (
-            f"{scheduler['name']} stops trials from update {output.count(scheduler['grace_updates'])}{more}"
-        )
-    return f"{sampler['name']}, seed {sampler['seed']}; {stops}; {output.count(concurrent)} at once"
+    drawn = f"{sampler['name']}, seed {sampler['seed']}"
+    return f"{drawn}; {stops_words(scheduler)}; {output.count(concurrent)} at once"
+
+
+def stops_words(scheduler: Mapping[str, Any] | None) -> str:
+    """Who stops trials early, and from when on."""
+    if scheduler is None:
+        return "nobody stops a trial early"
+    more = ""
+    if scheduler.get("reduction"):
+        more = f", one in {scheduler['reduction']} goes on"
+    elif scheduler.get("least"):
+        more = f", once {scheduler['least']} trials have reported"
+    return f"{scheduler['name']} stops trials from update {output.count(scheduler['grace_updates'])}{more}"
 
 
 # --- the table ----------------------------------------------------------------------------------------------

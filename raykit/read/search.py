@@ -31,7 +31,7 @@ from raykit.read.searchview import (
     verdict_of,
 )
 from raykit.read.view import LIVE, RunView, view_run
-from raykit.records import BY_BUDGET, EvaluationRow, RowEnded
+from raykit.records import BY_BUDGET, Driven, EvaluationRow, LetGo, Place, RowEnded
 from raykit.search import RowState, pick
 from raykit.search import SearchState as Folded
 from raykit.store.base import ObjectStore
@@ -40,6 +40,9 @@ from raykit.store.people import read_acts
 from raykit.store.place import alive
 from raykit.store.plans import read_lock
 from raykit.store.search import SearchLog, read_registration
+
+DRIVER_HEARD_S = 60.0
+"""A driver that cannot be seen from here counts as alive for so long after its last word, and while its rows speak."""
 
 MOST_EXAMINED = 200
 """Of so many begun rows the examinations are counted beside the search; of more, `raykit qc status` counts them."""
@@ -93,7 +96,8 @@ class SearchReader:
         rows = tuple(_row(row, live.get(row.n), spent.get(row.run)) for row in found.rows)
         pause = in_force(acts, scopes_of(self.experiment, "search", said.contract))
         lock = self._lock(said.plan)
-        state = _state(found, rows, pause, acts)
+        place = self._driver(now)
+        state = _state(found, rows, pause, acts, driven=place is not None)
         at_work = [row for row in found.rows if row.n in live and live[row.n].status in AT_WORK]
         incumbent, worthwhile = _incumbent(lock), _worthwhile(lock, said.metric)
         launches = tuple(row.launches[-1].launch for row in at_work)
@@ -110,7 +114,7 @@ class SearchReader:
             incumbent=incumbent,
             worthwhile=worthwhile,
             cost=sum(row.cost for row in rows),
-            place=at_work[-1].launches[-1].place if at_work else None,
+            place=place,
             launches=launches,
             money=money_of(
                 self._store,
@@ -167,6 +171,18 @@ class SearchReader:
                 accelerator_ms = held_ms * lease.reserved.terms.accelerators
                 found[run] = _Spent(before.cost + lease.charged, before.accelerator_ms + accelerator_ms)
         return found
+
+    def _driver(self, now: float) -> Place | None:
+        """The process that has the search and is alive; of one that cannot be seen from here, its last word counts."""
+        assert self.log is not None
+        events = [event for entry in self.log.entries for event in entry.events]
+        newest = next((each for each in reversed(events) if isinstance(each, Driven | LetGo)), None)
+        if not isinstance(newest, Driven):
+            return None
+        lives = alive(newest.place)
+        if lives is None:
+            lives = now - self.log.entries[-1].at < DRIVER_HEARD_S
+        return newest.place if lives else None
 
     def _lock(self, digest: str) -> Lock | None:
         """The lock of its plan; a search whose lock is gone can still be looked at."""
@@ -269,14 +285,18 @@ def _of_ended(found: RowRead, ended: RowEnded, spent: _Spent | None) -> RowRead:
 # --- the whole ----------------------------------------------------------------------------------------------
 
 
-def _state(found: Folded, rows: Sequence[RowRead], pause: InForce | None, acts: Acts) -> SearchState:
-    at_work = any(row.status in AT_WORK for row in rows)
+def _state(
+    found: Folded, rows: Sequence[RowRead], pause: InForce | None, acts: Acts, *, driven: bool
+) -> SearchState:
+    at_work = driven or any(row.status in AT_WORK for row in rows)
     if acts.cancelled is not None:
         return "cancelled"
     if found.closed:
         if any(row.status in BY_BUDGET for row in rows):
             return "out of budget"
-        return "complete" if found.picked is not None or pick(found) is None else "stopped"
+        if found.picked is not None or pick(found) is None:
+            return "complete"
+        return "running" if driven else "stopped"
     if pause is not None:
         return "pausing" if at_work else "paused"
     if at_work:

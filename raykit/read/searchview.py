@@ -225,7 +225,7 @@ class SearchRead:
     money: Money | None = None
     """Of its whole experiment; None if it has no budget yet."""
     place: Place | None = None
-    """The process that has begun the newest row, while one is at work."""
+    """The process that drives it, while one does."""
     launches: tuple[str, ...] = ()
     """Of rows that are at work."""
     pause: InForce | None = None
@@ -310,6 +310,11 @@ class SearchRead:
         return self.rows[n - 1]
 
     # --- who is waited for ----------------------------------------------------------------------------------
+
+    @property
+    def driven(self) -> bool:
+        """A process drives it, or one of its rows is at work."""
+        return self.place is not None or bool(self.at_work)
 
     @property
     def live(self) -> bool:

@@ -1,0 +1,85 @@
+"""Running a search from the command line: live while it goes on, and what it came to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from raykit.cli import output, searchlook
+from raykit.cli.options import at_root, open_root
+from raykit.cli.progress import display
+from raykit.errors import ApprovalError
+
+if TYPE_CHECKING:
+    from raykit.fleet.search.outcome import SearchOutcome
+    from raykit.fleet.site import Site
+    from raykit.fleet.spending import Approving
+    from raykit.pauses import InForce
+    from raykit.read.searchview import SearchRead
+
+
+def run_search(
+    site: Site,
+    *,
+    json: bool,
+    approved: Approving | None,
+    deviation: str | None = None,
+    lifted: InForce | None = None,
+) -> None:
+    """Run a search, or go on with it, and say what it came to. `lifted` is the pause that was ended just now.
+
+    Raises:
+        RaykitError: whatever refuses the search, or ended it.
+    """
+    from raykit.cli.launch import ask_amount
+    from raykit.fleet.search.driver import search
+
+    def run(approved: Approving | None) -> SearchOutcome:
+        with display(quiet=json) as shown:
+            return search(site, tell=shown.tell_search, say=shown.say, approved=approved, deviation=deviation)
+
+    try:
+        outcome = run(approved)
+    except ApprovalError as error:
+        typed = ask_amount(error, site) if approved is None and not json else None
+        if typed is None:
+            raise
+        outcome = run(typed)
+    _tell(site, outcome, lifted, json=json)
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def _tell(site: Site, outcome: SearchOutcome, lifted: InForce | None, *, json: bool) -> None:
+    """What the search came to: its table, its pick, its pictures, and the way on."""
+    found = open_root(site.root)
+    read = found.search(site.name)
+    pictures = [] if outcome.already else [*_charts(read, site), *outcome.pictures]
+    if json:
+        lifting = {} if lifted is None else {"was_paused": lifted.pause.plain()}
+        output.print_json({**record(read, outcome), "pictures": pictures, **lifting})
+        return
+    if outcome.already:
+        output.print_lines([f"{site.name} is over already; nothing was written."])
+    if outcome.stopped is not None:
+        output.print_lines([f"  stopped   {outcome.stopped}; nothing is lost"])
+    at = at_root(site.root)
+    output.print_lines(searchlook.whole(read, most=searchlook.MOST_ROWS, columns=output.width(), at=at))
+    output.print_lines(f"  picture   {found.store.url}/{key}" for key in pictures)
+
+
+def _charts(read: SearchRead, site: Site) -> tuple[str, ...]:
+    from raykit.report.search_charts import put_search_pictures
+
+    return put_search_pictures(site.store, read, say=lambda text: output.print_lines([f"  {text}"]))
+
+
+def record(read: SearchRead, outcome: SearchOutcome) -> dict[str, Any]:
+    """The same as JSON values."""
+    return {
+        **read.plain(),
+        "already": outcome.already,
+        "stopped": outcome.stopped,
+        "exit_code": outcome.exit_code,
+    }
