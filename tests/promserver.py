@@ -62,15 +62,14 @@ def prometheus(folder: Path) -> Iterator[Prometheus]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(
-        [
-            "prometheus",
-            f"--config.file={folder}/config/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
-        ]
-    )
+    command = [
+        "prometheus",
+        f"--config.file={folder}/config/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         _wait_until_ready(url, process)
         yield Prometheus(url, folder / "config")
