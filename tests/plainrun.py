@@ -76,9 +76,9 @@ def state_of(task: Task) -> RunState:
     return fold(run_log(open_store(task.root), task).refresh())
 
 
-def take(task: Task) -> Task:
-    """Take the run for a new launch, as `raykit launch` does once the old one is dead."""
-    task = replace(task, launch=secrets.token_hex(6))
+def take(task: Task, launch: str | None = None) -> Task:
+    """Take the run for a new launch, as `raykit launch` does once the old one is dead; `launch` is its name."""
+    task = replace(task, launch=launch or secrets.token_hex(6))
 
     def decide(entries: Any) -> list[Any]:
         state = fold(entries)
