@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from raykit.cli import output, searchlook
-from raykit.cli.options import at_root, open_root
+from raykit.cli.options import LAUNCH, at_root, open_root
 from raykit.cli.progress import display
 from raykit.errors import ApprovalError
 
@@ -37,7 +38,14 @@ def run_search(
 
     def run(approved: Approving | None) -> SearchOutcome:
         with display(quiet=json) as shown:
-            return search(site, tell=shown.tell_search, say=shown.say, approved=approved, deviation=deviation)
+            return search(
+                site,
+                tell=shown.tell_search,
+                say=shown.say,
+                approved=approved,
+                deviation=deviation,
+                name=os.environ.get(LAUNCH),
+            )
 
     try:
         outcome = run(approved)

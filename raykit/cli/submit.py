@@ -28,10 +28,10 @@ from raykit.errors import ApprovalError, RaykitError
 
 if TYPE_CHECKING:
     from raykit.fleet.jobs.follow import Ended
+    from raykit.fleet.jobs.standing import Standing
     from raykit.fleet.jobs.submit import Sent
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
-    from raykit.reconcile import RunState
 
 EXIT_INTERRUPTED = 130
 
@@ -130,8 +130,7 @@ def send(
     """
     from raykit.fleet.jobs.address import address_of, connect
     from raykit.fleet.jobs.before import completed, rehearse, require_not_paused, require_priced, root_of
-    from raykit.fleet.jobs.operation import Kind, operation_of
-    from raykit.fleet.jobs.submit import Asked, submit, wait_until_free
+    from raykit.fleet.jobs.submit import Asked, find_free, submit
     from raykit.fleet.site import make_ready
 
     where = address_of(address)
@@ -145,12 +144,8 @@ def send(
         return
     require_not_paused(site)
     ready = make_ready(site)
-    kind: Kind = "launch" if site.plan.search is None else "search"
-    operation = operation_of(
-        kind, root=root, experiment=site.name, plan=ready.lock.bare.digest, state=log.state
-    )
     again = f"raykit submit {shlex.quote(target)} --address {where.url}{at_root(site.root)}"
-    chosen = wait_until_free(api, site, ready, operation, log, say=_say)
+    operation, chosen = find_free(api, site, ready, root, say=_say)
     if chosen.there is None:
         try:
             rehearse(site, ready, log, approved=approved, deviation=deviation, say=_say)
@@ -169,7 +164,7 @@ def send(
     from raykit.fleet.jobs.follow import follow
 
     try:
-        ended = follow(api, sent.info.submission_id, show=_show, read=lambda: _state(site))
+        ended = follow(api, sent.info.submission_id, show=_show, read=lambda: _standing(site))
     except KeyboardInterrupt:
         _say_detached(sent, site, where.url, again, json=json)
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -184,10 +179,12 @@ def _plain(approved: Approving) -> str:
     return plain(approved.amount)
 
 
-def _state(site: Site) -> RunState | None:
-    """Where the run stands; None if that cannot be read."""
+def _standing(site: Site) -> Standing | None:
+    """Where its work stands; None if that cannot be read."""
+    from raykit.fleet.jobs.standing import standing_of
+
     try:
-        return site.run_log("reader").state
+        return standing_of(site)
     except RaykitError:
         return None
 

@@ -102,6 +102,8 @@ class Driven(Record):
     driver: Name
     place: Place
     raykit: str
+    job: str | None = None
+    """The Ray job that it runs as, by its submission id."""
 
 
 class LetGo(Record):

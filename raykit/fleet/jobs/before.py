@@ -9,6 +9,7 @@ from raykit.errors import InvalidInput, PlanError
 from raykit.fleet.claim import completed_at, reviewed
 from raykit.fleet.jobs.address import Address
 from raykit.fleet.qc_beside import QC_GATE, require_answered
+from raykit.fleet.search.opening import look
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving, require_spendable
 from raykit.ids import digest_of
@@ -16,7 +17,7 @@ from raykit.pauses import Role, require_running, scopes_of
 from raykit.plan import contract
 from raykit.read.sizing import pool_of
 from raykit.store.log import RunLog
-from raykit.store.people import read_acts
+from raykit.store.people import People, read_acts
 from raykit.train.prepare import Prepared
 
 
@@ -103,7 +104,9 @@ def rehearse(
         StoreUnavailableError: the store did not answer.
     """
     if site.plan.search is not None:
-        return  # its door opens once it is registered, by the search itself
+        people = People(site.store, site.name)
+        look(site, people, approved=approved, deviation=deviation, say=say, elsewhere=True)
+        return
     require_answered(site.store, site.name, ended=QC_GATE in log.state.failed)
     sealed = reviewed(site, ready, log, approved, deviation, say)
     require_spendable(site, sealed.lock, log, read_acts(site.store, site.name), approved)

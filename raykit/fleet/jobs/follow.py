@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from raykit.errors import DeadlineError, InvalidInput, RaykitError, by_kind
+from raykit.errors import DeadlineError, InvalidInput, RaykitError
 from raykit.fleet.jobs.api import JobInfo, JobsApi
 from raykit.fleet.jobs.last import MARK, last_of
-from raykit.reconcile import RunState
-from raykit.records import Released
+from raykit.fleet.jobs.standing import EXIT_STOPPED, Standing
 
 POLL_S: Final = 0.5
 LONGEST_POLL_S: Final = 10.0
@@ -26,7 +25,6 @@ LOG_S: Final = 10.0
 """How long the last line of a job may take to be readable once the job is over."""
 
 EXIT_UNKNOWN: Final = 6
-EXIT_STOPPED: Final = 4
 RAYS_OWN: Final = ("Running entrypoint for job ", "Runtime env is setting up.")
 
 Say = Callable[[str], None]
@@ -75,8 +73,8 @@ class _Log:
         self.shown = max(self.shown, end)
 
 
-def follow(api: JobsApi, submission_id: str, *, show: Say, read: Callable[[], RunState | None]) -> Ended:
-    """Show a job's log until it is over. `read` tells the run's state from the store; None if it cannot be read.
+def follow(api: JobsApi, submission_id: str, *, show: Say, read: Callable[[], Standing | None]) -> Ended:
+    """Show a job's log until it is over. `read` tells where its work stands in the store; None if it cannot be read.
 
     Raises:
         KeyboardInterrupt: the person has seen enough; the job goes on.
@@ -103,7 +101,7 @@ def follow(api: JobsApi, submission_id: str, *, show: Say, read: Callable[[], Ru
     return _ended(api, info, log, show, read)
 
 
-def _ended(api: JobsApi, info: JobInfo, log: _Log, show: Say, read: Callable[[], RunState | None]) -> Ended:
+def _ended(api: JobsApi, info: JobInfo, log: _Log, show: Say, read: Callable[[], Standing | None]) -> Ended:
     """The rest of the log, which may come a little after the end, and what it and the store say."""
     deadline = time.monotonic() + (LOG_S if info.exit_code is not None else 0.0)
     while True:
@@ -117,73 +115,34 @@ def _ended(api: JobsApi, info: JobInfo, log: _Log, show: Say, read: Callable[[],
     return ended_with(info, log.text, read())
 
 
-def ended_with(info: JobInfo, log: str, state: RunState | None) -> Ended:
+def ended_with(info: JobInfo, log: str, standing: Standing | None) -> Ended:
     """How a job that is over ended: as its last line says, or as the store does, or as Ray does."""
+    name = f"job {info.submission_id}"
     said = last_of(log)
     if said is not None:
-        return Ended(
-            exit_code=said.exit_code,
-            words=f"job {info.submission_id} {info.words}",
-            info=info,
-            goes_on=said.exit_code == EXIT_STOPPED,
-        )
+        code = said.exit_code
+        return Ended(exit_code=code, words=f"{name} {info.words}", info=info, goes_on=code == EXIT_STOPPED)
     launch = info.metadata.get("launch")
-    stored = None if state is None or launch is None else code_in_store(state, launch)
+    stored = None if standing is None or launch is None else standing.ended.get(launch)
     if stored is not None:
-        words = f"job {info.submission_id} {info.words}; its last words are lost, the store has them"
+        words = f"{name} {info.words}; its last words are lost, and the store has how it ended"
         return Ended(exit_code=stored, words=words, info=info, goes_on=stored == EXIT_STOPPED)
     if info.status == "STOPPED":
-        words = (
-            f"job {info.submission_id} was stopped from outside: that is a kill, and no pause. {_kept(state)}"
-        )
+        words = f"{name} was stopped from outside: that is a kill, and no pause. {_kept(standing)}"
         return Ended(exit_code=EXIT_STOPPED, words=words, info=info, goes_on=True)
-    why = _first_words(info)
-    words = f"job {info.submission_id} {info.words}: {why}. {_kept(state)}"
+    words = f"{name} {info.words}: {_first_words(info)}. {_kept(standing)}"
     return Ended(exit_code=max(info.exit_code or 0, 0) or 1, words=words, info=info, goes_on=True)
 
 
-def _gone(submission_id: str, why: str, state: RunState | None) -> Ended:
-    words = f"what became of job {submission_id} is not known: {why}. {_kept(state)}"
+def _gone(submission_id: str, why: str, standing: Standing | None) -> Ended:
+    words = f"what became of job {submission_id} is not known: {why}. {_kept(standing)}"
     return Ended(exit_code=EXIT_UNKNOWN, words=words, info=None, goes_on=True)
 
 
-def _kept(state: RunState | None) -> str:
-    """Where the run goes on, whatever happened to its process."""
-    if state is None:
-        return "What the store has cannot be read now"
-    if state.completed:
-        return "The run is complete"
-    if state.committed is None:
-        return "Nothing is committed yet: it begins anew"
-    safe = "a safe boundary was reached" if _ended_safely(state) else "no safe boundary was reached"
-    return f"Recorded through update {state.rows:,}, committed through {state.committed:,} ({safe}): it goes on there"
-
-
-def _ended_safely(state: RunState) -> bool:
-    return state.ended is not None and state.ended.reason in ("paused", "preempted", "completed")
+def _kept(standing: Standing | None) -> str:
+    return "What the store has cannot be read now" if standing is None else standing.kept
 
 
 def _first_words(info: JobInfo) -> str:
     lines = [line.strip() for line in info.message.splitlines() if line.strip()]
     return lines[0].rstrip(":.")[:300] if lines else "it does not say why"
-
-
-def code_in_store(state: RunState, launch: str) -> int | None:
-    """The exit code of a launch that has let go of its run, as the run's log has it; None if it has not let go."""
-    reason = next(
-        (
-            event.reason
-            for event in reversed(state.events)
-            if isinstance(event, Released) and event.launch == launch
-        ),
-        None,
-    )
-    if reason is None:
-        return None
-    if reason == "completed":
-        return 0
-    if reason in ("paused", "preempted"):
-        return EXIT_STOPPED
-    mine = [attempt.attempt for attempt in state.attempts if attempt.launch == launch]
-    ended = state.ends.get(mine[-1]) if mine else None
-    return by_kind(((ended and ended.detail) or "").partition(":")[0]).exit_code

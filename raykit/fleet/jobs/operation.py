@@ -16,8 +16,6 @@ from typing import Final, Literal
 from raykit.errors import DeadlineError, InvalidInput, RaykitError, UnknownOutcomeError
 from raykit.fleet.jobs.api import JobInfo, JobsApi, NewJob
 from raykit.ids import Digest, digest_of
-from raykit.reconcile import RunState
-from raykit.records import Launched
 
 Kind = Literal["launch", "search"]
 
@@ -38,9 +36,9 @@ class Operation:
     plan: Digest
     """Of the lock, as yet unjudged: plan, code and data."""
     past: tuple[str, ...] = ()
-    """The launches that the run has seen, and that are over as far as its log says."""
+    """The launches that the work has seen, and that are over as far as its log says."""
     held: str | None = None
-    """The launch that has the run, as far as its log says."""
+    """The launch that has it, as far as its log says."""
 
     def launch(self, n: int) -> str:
         """The name of the launch that its n-th job makes, counted from 0."""
@@ -57,14 +55,6 @@ class Operation:
     def submission_id(self, n: int) -> str:
         """The id of its n-th job."""
         return f"raykit-{self.experiment}-{self.launch(n)}"
-
-
-def operation_of(kind: Kind, *, root: str, experiment: str, plan: Digest, state: RunState) -> Operation:
-    """The operation that goes on from where a run stands."""
-    launches = [event.launch for event in state.events if isinstance(event, Launched)]
-    held = launches[-1] if launches and state.released is None else None
-    past = launches if held is None else launches[:-1]
-    return Operation(kind=kind, root=root, experiment=experiment, plan=plan, past=tuple(past), held=held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,13 @@ from importlib import metadata
 from typing import Final
 
 from raykit.errors import HeldError
-from raykit.fleet.claim import require_free
 from raykit.fleet.door import lease_of
 from raykit.fleet.jobs.api import JobInfo, JobsApi, NewJob
 from raykit.fleet.jobs.archive import Package, wheel, working_dir
 from raykit.fleet.jobs.operation import Chosen, Operation, choose, send
-from raykit.fleet.site import Site, code_files, task_of
+from raykit.fleet.jobs.standing import require_free, standing_of
+from raykit.fleet.site import Site, code_files
 from raykit.ids import digest_of
-from raykit.store.log import RunLog
 from raykit.train.prepare import Prepared
 
 WAIT_S: Final = 1.0
@@ -134,27 +133,26 @@ def metadata_of(
     return said | ({} if asked.person is None else {"person": asked.person})
 
 
-def wait_until_free(
-    api: JobsApi, site: Site, ready: Prepared, operation: Operation, log: RunLog, *, say: Say
-) -> Chosen:
-    """The job to follow or to send, once no launch has the run that is not this operation's own.
+def find_free(api: JobsApi, site: Site, ready: Prepared, root: str, *, say: Say) -> tuple[Operation, Chosen]:
+    """The operation that goes on from where the work stands, and its job to follow or to send.
 
     A launch whose job has come to its end without a last word is waited for until it can be taken for dead.
 
     Raises:
-        HeldError: another launch that is alive holds the run.
+        HeldError: another launch that is alive has the work.
         InvalidInput: nobody answers there, or the token is not the cluster's.
         DeadlineError: no answer in time.
-        CorruptError: the run's log is damaged.
+        CorruptError: the log is damaged.
         StoreUnavailableError: the store did not answer.
     """
     told = False
     while True:
+        operation = _operation(site, ready, root)
         chosen = choose(api, operation)
         if chosen.there is not None or operation.held is None:
-            return chosen
+            return operation, chosen
         try:
-            require_free(log.state, task_of(site, ready, chosen.launch))
+            require_free(site, ready, chosen.launch)
         except HeldError:
             if not _is_ours(operation, chosen):
                 raise
@@ -164,9 +162,20 @@ def wait_until_free(
                 )
                 told = True
             time.sleep(WAIT_S)
-            log.refresh()
-            continue
-        return chosen
+        else:
+            return operation, chosen
+
+
+def _operation(site: Site, ready: Prepared, root: str) -> Operation:
+    standing = standing_of(site)
+    return Operation(
+        kind="launch" if site.plan.search is None else "search",
+        root=root,
+        experiment=site.name,
+        plan=ready.lock.bare.digest,
+        past=standing.past,
+        held=standing.held,
+    )
 
 
 def _is_ours(operation: Operation, chosen: Chosen) -> bool:

@@ -70,12 +70,13 @@ def search(
     approved: Approving | None = None,
     deviation: str | None = None,
     objective: Objective | None = None,
+    name: str | None = None,
 ) -> SearchOutcome:
     """Run a search to its end, or go on with it; one that is over is left alone.
 
     `tell` gets a glimpse every half second, `say` a line at every stage; `approved` is what a person lets it cost, and
     `deviation` what one says of a plan that changed after results were seen. With an `objective` rows are not trained:
-    it is called with each row's setting.
+    it is called with each row's setting. `name` is what this driver is called, where that was said before it began.
 
     Raises:
         CancelledError: the experiment was ended for good.
@@ -98,7 +99,7 @@ def search(
     if looked.over:
         assert looked.state is not None
         return outcome_of(looked.state, already=True)
-    opened = open_search(looked, people, approved=approved, deviation=deviation)
+    opened = open_search(looked, people, approved=approved, deviation=deviation, name=name)
     return _Driver(opened, tell, say, objective).run()
 
 
@@ -218,7 +219,11 @@ class _Driver:
         gpus = int(ray.cluster_resources().get("GPU", 0))
         self._most = room.within(gpus)
         self._hand.open(self._ray.folder / "train")
-        seat = Seat(root=self._opened.task.root, account=self._opened.spending.ledger.account)
+        seat = Seat(
+            root=self._opened.task.root,
+            account=self._opened.spending.ledger.account,
+            idle_s=self._ray.idle_s,
+        )
         self._served = open_seat(seat)  # it lives as long as this handle
         self._learn()
         self._tuning = Tuning(

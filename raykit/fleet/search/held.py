@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Final
 
 from raykit.errors import FencedError, HeldError
+from raykit.fleet.session import job_here
 from raykit.records import Driven, LetGo, Record, SearchEntry
 from raykit.store.place import alive, this_place
 from raykit.store.search import SearchLog
@@ -78,7 +79,8 @@ def take(log: SearchLog, driver: str) -> None:
         known = driver_of(entries)
         if known is not None and known.driver == driver:
             return []
-        return [Driven(driver=driver, place=this_place(), raykit=metadata.version("raykit"))]
+        version = metadata.version("raykit")
+        return [Driven(driver=driver, place=this_place(), raykit=version, job=job_here())]
 
     log.append(decide, at=time.time())
 

@@ -76,9 +76,15 @@ class Opened:
 
 
 def look(
-    site: Site, people: People, *, approved: Approving | None, deviation: str | None, say: Say
+    site: Site,
+    people: People,
+    *,
+    approved: Approving | None,
+    deviation: str | None,
+    say: Say,
+    elsewhere: bool = False,
 ) -> Looked:
-    """Find whatever refuses this search. Writes nothing.
+    """Find whatever refuses this search. Writes nothing. `elsewhere`: it would not run on this machine.
 
     Raises:
         CancelledError: the experiment was ended for good.
@@ -96,7 +102,8 @@ def look(
     search = search_of(site)
     acts = people.refresh()
     require_running(acts, site.name, scopes_of(site.name, "search", digest_of(contract(site.plan))))
-    require_apart(site.plan)
+    if not elsewhere:
+        require_apart(site.plan)
     ready = make_ready(site)
     state = read_search(site.store, site.name)
     if state is not None:
@@ -123,9 +130,16 @@ def look(
 
 
 def open_search(
-    looked: Looked, people: People, *, approved: Approving | None, deviation: str | None
+    looked: Looked,
+    people: People,
+    *,
+    approved: Approving | None,
+    deviation: str | None,
+    name: str | None = None,
 ) -> Opened:
     """Freeze what the search is made of, register its table, and take it for this process.
+
+    `name` is what its driver is called, unless one of that name was there before.
 
     Raises:
         CancelledError: the experiment was ended for good meanwhile.
@@ -145,7 +159,7 @@ def open_search(
     spending = open_spending(site, ready.lock, log, looked.acts)
     if approved is not None:
         approve(site, spending, approved)
-    driver = secrets.token_hex(6)
+    driver = _driver(site, looked.registration, name)
     found = SearchLog(site.store, looked.registration, by=f"search {driver}")
     take(found, driver)
     settle_dead(site, spending, drivers_of(found.entries))
@@ -162,6 +176,13 @@ def open_search(
         people=people,
         spending=spending,
     )
+
+
+def _driver(site: Site, registration: SearchRegistration, name: str | None) -> str:
+    log = SearchLog(site.store, registration, by="reader")
+    log.refresh()
+    known = {each.driver for each in drivers_of(log.entries)}
+    return secrets.token_hex(6) if name is None or name in known else name
 
 
 def search_of(site: Site) -> Search:
