@@ -69,7 +69,7 @@ class TrialsMaker:
                 "lr": {"loguniform": [1e-4, 5e-2]},
                 "width": {"choice": sorted({row.params["width"] for row in self.table if row.params})},
             },
-            concurrent=2,
+            concurrent=len(self.table),
             updates=40,
             attempts=3,
             unit="usd",

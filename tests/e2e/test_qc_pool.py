@@ -20,6 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 import qcray
+from maketrials import TrialsMaker
 from qcray import LAUNCH, Backlog, FakeDoor, backlog, behave, lock_anew
 from qcray import QcMaker as Maker
 
@@ -29,6 +30,7 @@ from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.session import LocalRay, start_local
 from raykit.read.qc import read_qc
+from raykit.read.qc_runs import BegunTrials
 from raykit.records import Claim, Measured
 from raykit.store import open_store
 from raykit.store.people import pause, read_acts, resume
@@ -136,6 +138,36 @@ def test_two_pools_share_a_backlog(work: Backlog) -> None:
     pools = [work.pool("one", slots=2), work.pool("two", slots=2)]
     work.wait("all of it", lambda: work.counts() == ALL, *pools)
     assert [each.said.disputed for each in work.read().backlog.standings] == [()] * 5
+
+
+def test_one_pool_serves_every_trial_of_a_search_and_those_that_begin_meanwhile(
+    local: LocalRay, tmp_path: Path
+) -> None:
+    store = open_store(str(tmp_path / "store"))
+    maker = TrialsMaker(store)
+    for row in (1, 2):
+        maker.trained(row)
+    door, lines = FakeDoor(), []
+    pool = QcPool(
+        str(tmp_path / "store"),
+        maker.experiment,
+        BegunTrials,
+        LAUNCH,
+        settings=PoolSettings(slots=2),
+        bench=qcray.Bench,
+        door=door,
+        folder=tmp_path,
+        say=lines.append,
+    )
+    try:
+        assert pool.drain(60.0).counts["passed"] == 10, lines
+        maker.trained(3)
+        assert pool.drain(60.0).counts["passed"] == 15, lines
+        assert pool.read is not None and [read.run for read in pool.read.reads][-1] == "trial-003"
+    finally:
+        pool.close()
+    assert sorted(door.reserved) == sorted(door.settled)
+    check_invariants(store)
 
 
 # --- what goes wrong with a worker --------------------------------------------------------------------------
