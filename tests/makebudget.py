@@ -75,6 +75,8 @@ class PaidByNode(RunMaker):
     lines = (("train", "target", "307.67"), ("storage", "overhead", "10"))
     confirmation = "307.67"
     expected = "354"
+    by_data = False
+    """Its account is also found by its data: no other may train on those."""
 
     @property
     def prefix(self) -> str:  # type: ignore[override]
@@ -106,7 +108,7 @@ class PaidByNode(RunMaker):
         who = Identity(
             experiment=self.experiment,
             decision=decision_digest(self.plan),
-            data=data_identity(locked.data, locked.contract),
+            data=data_identity(locked.data, locked.contract) if self.by_data else None,
         )
         self.ledger: Ledger = join_account(
             self.store, who, self.account, unit="usd", by="maker", at=self._tick()

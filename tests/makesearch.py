@@ -85,6 +85,7 @@ class Trial(PaidByNode):
     lines = (("train", "target", "41.44"),)
     confirmation = "3.45"
     expected = "20"
+    by_data = True
     table = ""
     final = 0.2
     """What it comes to once it has seen everything."""

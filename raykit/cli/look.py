@@ -300,7 +300,7 @@ def run_lines(
         yield ""
         headers = ("PAUSED", "UNTIL", "SCOPE", "WHY", "CLEARED")
         yield output.table(headers, [_pause_row(past) for past in view.fleet.pauses])
-    if view.money is not None:
+    if view.money is not None and view.row is None:
         yield ""
         money = show_money.budget_lines(view.money, updates=(view.update, view.updates), waiting=False)
         yield from map(output.clean, money)

@@ -136,7 +136,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
         own=Entry("raykit.cli.generate:generate", "Make the synthetic sets of a plan, or go on with them."),
     ),
     "search": Group(
-        "Try settings, each one a registered trial: raykit search PLAN.",
+        "Registered trials of settings: raykit search PLAN.",
         {
             "status": Entry("raykit.cli.search:status", "The table of trials, the pick, who is waited for."),
         },

@@ -254,6 +254,8 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         return
     if view is not None:
         _print(look.run_lines(view, _selected(found, view), scores(found, view), time.time(), at_root(root)))
+        if view.row is not None and found.has_search(view.experiment):
+            output.print_lines(searchlook.one_row(found.search(view.experiment), view.row, at_root(root)))
         print()
     _print(dossier_lines(dossier))
 

@@ -348,6 +348,19 @@ def notes(read: SearchRead, row: RowRead) -> Iterator[str]:
         yield row.detail
 
 
+def one_row(read: SearchRead, n: int, at: str) -> Iterator[str]:
+    """A row of a search, beside its run."""
+    row = read.row(n)
+    same = f", the setting of row {row.repeats} again" if row.repeats is not None else ""
+    money = f", {output.amount(row.cost, read.unit)}" if read.registration.total_worst else ""
+    value = "" if row.value is None else f", {read.metric} {value_cell(row)}"
+    said = "".join(f", {note}" for note in notes(read, row))
+    yield ""
+    yield f"  row {n} of {len(read.rows):,} of the search {read.experiment}: {row.status}{value}{money}{said}"
+    yield f"  setting   {setting_text(row)}; seed {row.seed}{same}"
+    yield f"  -> raykit search status {read.experiment}{at}"
+
+
 # --- the pick -----------------------------------------------------------------------------------------------
 
 

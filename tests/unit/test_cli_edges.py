@@ -205,6 +205,8 @@ OPTIONS = {
     "generate export": ["--despite", "--format", "--json", "--manifest", "--root", "EXPERIMENT/SET", "TO"],
     "generate retry": [*ACT, "--reason", "--unit", "EXPERIMENT/SET"],
     "generate give-up": [*ACT, "--reason", "--unit", "EXPERIMENT/SET"],
+    "search": [*ACT, "--approve", "--deviation", "--scripted", "PLAN"],
+    "search status": ["--all", "--charts", "--json", "--limit", "--root", "[NAME]"],
     "candidates register": [*ACT, "--correct", "--role", "--surface", "EXPERIMENT[@UPDATE]", "NAME"],
     "candidates list": ["--json", "--root"],
     "candidates show": ["--json", "--root", "NAME"],

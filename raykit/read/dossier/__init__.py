@@ -11,7 +11,7 @@ not show is never taken for proof that it is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ from raykit.reconcile import RunState
 from raykit.records import CandidatesEntry, Commit, ExperimentEntry, Record, RunEntry
 from raykit.store import layout
 from raykit.store.base import ObjectStore
+from raykit.store.folders import folders
 from raykit.store.ledger import Ledger
 from raykit.store.log import Log, RunLog
 from raykit.store.place import alive
@@ -84,11 +85,8 @@ class Dossier:
     acts: tuple[Act, ...]
     damaged: tuple[str, ...]
     """What could not be read, in words."""
-
-    @property
-    def money(self) -> Money | None:
-        """What it was projected to cost, has cost and is going to cost."""
-        return self.view.money if self.view is not None else None
+    money: Money | None = None
+    """What it was projected to cost, has cost and is going to cost."""
 
     @property
     def outlay(self) -> Outlay | None:
@@ -111,7 +109,7 @@ class Dossier:
         own = {
             each.name: _plain(getattr(self, each.name))
             for each in fields(self)
-            if each.name not in ("view", "damaged")
+            if each.name not in ("view", "damaged", "money")
         }
         return {
             **own,
@@ -144,44 +142,56 @@ class _Reader:
         self._store: ObjectStore = root.store
         self._damaged: list[str] = []
         self._experiment, self._run = self._resolve(name)
+        self._is_search = self._run is None and root.has_search(self._experiment)
 
     def read(self) -> Dossier:
         view = self._root.run(f"{self._experiment}/{self._run}") if self._run is not None else None
-        entries, state = self._run_log()
+        logs = self._run_logs()
+        money = None if view is None else view.money
+        if self._is_search:
+            money = self._root.search(self._experiment).money
+        selected = self._selected(view)
         own = self._entries(layout.experiment_log(self._experiment), ExperimentEntry, "its own log")
         registry = self._entries(layout.candidates_log(), CandidatesEntry, "the registry of candidates")
         ledger = self._ledger()
         freezer = Freezer(self._store, self._experiment)
         frozen, learned = freezer.read(own), learned_of(own)
-        jobs = tuple(jobs_of(entries))
+        jobs = tuple(job for each, _ in logs for job in jobs_of(each))
         base = frozen.base
         manifest = base.manifest if base is not None else None
         return Dossier(
             experiment=self._experiment,
             store=self._store.url,
             view=view,
-            active=active_of(state, alive=_alive(state), now=self._root.now()),
+            active=_active([state for _, state in logs], self._root.now()),
             sources=tuple(sources_of(frozen, learned)),
             frozen=frozen,
             base=None if base is None else freezer.base_held(base),
             candidates=registered_of(registry, self._experiment, manifest),
             jobs=jobs,
             charges=() if ledger is None else tuple(charges_of(ledger, self._experiment, jobs)),
-            gates=tuple(gates_of(entries)),
-            superseded=tuple(superseded_of(entries)),
-            checkpoints=tuple(checkpoints_of(self._store, entries, state, self._selected(view))),
+            gates=tuple(gate for each, _ in logs for gate in gates_of(each)),
+            superseded=tuple(gone for each, _ in logs for gone in superseded_of(each)),
+            checkpoints=tuple(
+                checkpoint
+                for each, state in logs
+                for checkpoint in checkpoints_of(self._store, each, state, selected)
+            ),
             diagnosed=diagnosed_of(own, frozen.lock),
             learned=learned,
             acts=acts_of(
                 own,
                 ledger.entries if ledger is not None else (),
-                view.money if view is not None else None,
+                money,
                 self._experiment,
             ),
             damaged=tuple(self._damaged),
+            money=money,
         )
 
     def _resolve(self, name: str) -> tuple[str, str | None]:
+        if "/" not in name and self._root.has_search(name):
+            return name, None  # its runs are trials: all of them
         try:
             return self._root.resolve(name)
         except NotFoundError:
@@ -189,12 +199,17 @@ class _Reader:
                 raise
             return name, None  # planned or judged, and never launched
 
-    def _run_log(self) -> tuple[list[RunEntry], RunState]:
-        if self._run is None:
-            return [], RunState()
-        log = RunLog(self._store, self._experiment, self._run, by="reader")
-        log.refresh()
-        return log.entries, log.state
+    def _run_logs(self) -> list[tuple[list[RunEntry], RunState]]:
+        """The log of its run; of a search, those of all its trials; empty if nothing was launched."""
+        names: list[str] = [] if self._run is None else [self._run]
+        if self._is_search:
+            names = list(folders(self._store, layout.runs(self._experiment)))
+        found = []
+        for name in names:
+            log = RunLog(self._store, self._experiment, name, by="reader")
+            log.refresh()
+            found.append((log.entries, log.state))
+        return found
 
     def _entries(self, key: str, entry: type[Any], what: str) -> list[Any]:
         log: Log[Any] = Log(self._store, key, entry, by="reader")
@@ -217,6 +232,13 @@ class _Reader:
         except CorruptError as error:
             self._damaged.append(f"which checkpoint is selected: {error.message}")
             return None
+
+
+def _active(states: Sequence[RunState], now: float) -> Active:
+    """What of it is at work: of several runs the first that is, or else the first of which nobody can tell."""
+    found = [active_of(state, alive=_alive(state), now=now) for state in states or [RunState()]]
+    order = ("at work", "unknown", "nothing")
+    return min(found, key=lambda each: order.index(each.answer))
 
 
 def _alive(state: RunState) -> bool | None:
