@@ -6,6 +6,8 @@ covers QC-03 QC-14 QC-16 QC-22 QC-27 TUNE-06 FLEET-02 FLEET-03 FLEET-06 FLEET-10
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,10 @@ from maketrials import TrialsMaker
 from qchooks import AT, Examine, work
 
 from raykit.errors import StoreUnavailableError
+from raykit.fleet import qc_trials
+from raykit.fleet.pool.pool import Glance
 from raykit.fleet.qc_desk import QcDesk
+from raykit.fleet.qc_trials import TrialsQc
 from raykit.read.qc import read_qc
 from raykit.read.qc_runs import BegunTrials, RunsRead, read_qc_of
 from raykit.records import Request
@@ -338,3 +343,102 @@ def test_a_failed_check_pauses_the_experiment_where_the_plan_says_so(store: Memo
     assert (held.pause.scope, held.pause.cause) == (f"experiment:{maker.experiment}", "qc")
     assert held.pause.reason.startswith("trial-001: update 10 failed its QC")
     assert read(maker).pause is None, "what is paused for a check goes on being examined"
+
+
+# --- beside a search --------------------------------------------------------------------------------------------
+
+
+class Pool:
+    """Stands for a pool: its glances are what the store has."""
+
+    def __init__(self, maker: TrialsMaker) -> None:
+        self._maker = maker
+        self.read: RunsRead | None = None
+
+    def turn(self) -> Glance:
+        self.read = read(self._maker)
+        failed = tuple(each.update for one in self.read.reads for each in one.backlog.failed)
+        return Glance(looked_at=AT, counts=self.read.counts(), open=self.read.workable, failed=failed)
+
+    def drain(self, until_s: float, stop: Any, tell: Callable[[Glance], None]) -> Glance:
+        tell(glance := self.turn())
+        return glance
+
+    def close(self, *, grace_s: float) -> Glance:
+        return self.turn()
+
+
+def beside(maker: TrialsMaker, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> TrialsQc:
+    """The QC of a search, but for its workers."""
+    monkeypatch.setattr(qc_trials, "pool_beside", lambda *_, **__: Pool(maker))
+    site: Any = SimpleNamespace(store=maker.store, name=maker.experiment)
+    qc: Any = SimpleNamespace(drain_s=1.0)
+    none: Any = None
+    return TrialsQc(site, qc, "f00d", none, none, folder=Path(), gpus=0.0, say=lines.append)
+
+
+def test_a_failed_check_is_said_once_and_ends_its_row_where_the_plan_says_so(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, lines = TrialsMaker(store, on_failure="stop"), []
+    for row in (1, 2):
+        maker.trained(row)
+        maker.runs[row].examine(0)
+    qc = beside(maker, monkeypatch, lines)
+    qc.turn()
+    assert (qc.ends_row("trial-001"), qc.ends_row("trial-002"), lines) == (None, None, [])
+    maker.runs[2].examine(10, findings=[failed()])
+    for _ in range(2):
+        qc.turn()
+    assert lines == ["! trial-002: update 10 failed its QC: ratio 0.41, wanted > 0.35"]
+    assert qc.ends_row("trial-001") is None
+    why = qc.ends_row("trial-002")
+    assert why is not None and why.startswith("gate: trial-002: update 10 failed its QC")
+    assert qc.suite == maker.suite
+    # the same update of another trial is another failure; and a process that begins anew finds both
+    maker.runs[1].examine(10, findings=[failed()])
+    qc.turn()
+    assert qc.ends_row("trial-001") is not None
+    after = beside(maker, monkeypatch, lines)
+    after.turn()
+    assert (after.ends_row("trial-001"), after.ends_row("trial-002")) == (
+        qc.ends_row("trial-001"),
+        qc.ends_row("trial-002"),
+    )
+
+
+def test_a_failed_check_is_only_said_where_the_plan_goes_on(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, lines = TrialsMaker(store), []
+    maker.trained(1)
+    maker.runs[1].examine(0)
+    maker.runs[1].examine(10, findings=[failed()])
+    qc = beside(maker, monkeypatch, lines)
+    qc.drain(lambda: None, lambda glance: None)
+    assert len(lines) == 1
+    assert qc.ends_row("trial-001") is None
+    assert read_acts(store, maker.experiment).pauses == {}
+    qc.close(grace_s=0.0)
+    pictures = [key.rpartition("/")[2] for key in store.objects if "/qc/pictures/" in key]
+    assert pictures and all(name.startswith("trial-001-") for name in pictures)
+    assert set(qc.pictures) == set(pictures)
+
+
+def test_how_far_a_trial_is_and_how_much_of_it_is_open(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = TrialsMaker(store)
+    maker.trained(1)
+    qc = beside(maker, monkeypatch, [])
+    assert qc.words("trial-001") is None
+    qc.turn()
+    assert qc.words("trial-001") == "0 of 5"
+    assert qc.words("trial-002") is None
+    maker.runs[1].examine(0)
+    assert qc.open_of("trial-001") == 4
+    for worker in ("qc-1", "qc-2", "qc-3"):
+        maker.runs[1].fail_attempt(10, kind="memory", worker=worker)
+    assert qc.open_of("trial-001") == 3, "one that is parked waits for a person"
+    found = qc.read()
+    assert found is not None and found.counts()["parked"] == 1
