@@ -45,17 +45,22 @@ def require_table_paid(
         CorruptError: the ledger is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    now = time.time()
-    draft = draft_of(site, lock, log)
-    require_same_ceiling(site, draft)
-    approval = None if approved is None else approval_of(site, draft, approved)
-    if approval is not None:
-        draft.apply(approval, now)
+    now, draft = time.time(), _draft(site, lock, log, approved)
     asked = attempts_of(site, log, acts, draft)
     for row in range(1, rows + 1):
         for event in _asked(asked, draft, run_of(row), f"{PREVIEW}-{row}", acts):
             draft.apply(event, now)
     return asked
+
+
+def _draft(site: Site, lock: Lock, log: RunLog, approved: Approving | None) -> Book:
+    """The book as a search would begin with it, with what a person says of it."""
+    draft = draft_of(site, lock, log)
+    require_same_ceiling(site, draft)
+    approval = None if approved is None else approval_of(site, draft, approved)
+    if approval is not None:
+        draft.apply(approval, time.time())
+    return draft
 
 
 def require_row_paid(spending: Spending, run: str, acts: Acts) -> None:
