@@ -68,8 +68,7 @@ def watch(
     import raykit
 
     found = raykit.open(root)
-    experiment, run = found.resolve(name) if name is not None else _only(found)
-    screen = Screen(found, experiment, run, person=by, at=at_root(root))
+    screen = _screen(found, name or _only(found), by, at_root(root))
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         screen.refresh(time.time())
         output.print_lines(line for line in screen.lines(output.width() or 100))
@@ -77,13 +76,24 @@ def watch(
     _live(screen)
 
 
-def _only(found: ReadRoot) -> tuple[str, str]:
-    """The run that is meant if nobody says so: the only one that runs, or else the only one."""
-    views = found.runs()
-    live = [view for view in views if view.holder is not None]
-    for some in (live, views):
+def _screen(found: ReadRoot, name: str, person: str | None, at: str) -> Screen:
+    """The screen of a run, or of a search."""
+    if "/" not in name and found.has_search(name):
+        from raykit.cli.watchsearch import SearchScreen
+
+        return SearchScreen(found, name, "", person=person, at=at)
+    experiment, run = found.resolve(name)
+    return Screen(found, experiment, run, person=person, at=at)
+
+
+def _only(found: ReadRoot) -> str:
+    """The run or search that is meant if nobody says so: the only one that is at work, or else the only one."""
+    runs = [(look.short_name(view), view.holder is not None) for view in found.runs(trials=False)]
+    views = [*runs, *((read.experiment, read.driven) for read in found.searches())]
+    live = [name for name, at_work in views if at_work]
+    for some in (live, [name for name, _ in views]):
         if len(some) == 1:
-            return some[0].experiment, some[0].run
+            return some[0]
     if not views:
         raise NotFoundError(
             f"there are no runs in {found.store.url}", field="RUN", remedy="raykit launch PLAN"
@@ -91,7 +101,7 @@ def _only(found: ReadRoot) -> tuple[str, str]:
     raise InvalidInput(
         f"there are {len(views)} runs, {len(live)} of them live",
         field="RUN",
-        rule="one of " + ", ".join(look.short_name(view) for view in (live or views)[:10]),
+        rule="one of " + ", ".join((live or [name for name, _ in views])[:10]),
     )
 
 
@@ -266,7 +276,7 @@ class Screen:
         for n, band in enumerate(bands):
             if n and band:
                 yield ""
-            yield from (_cut(output.clean(line), columns) for line in band)
+            yield from (cut(output.clean(line), columns) for line in band)
         notes = [*look.wants(view, now, self.at)] if view.holder is None or view.health != "ok" else []
         if notes:
             yield ""
@@ -312,7 +322,8 @@ def qc_band(view: RunView, columns: int) -> list[str]:
     ]
 
 
-def _cut(line: str, columns: int) -> str:
+def cut(line: str, columns: int) -> str:
+    """A line as far as it fits."""
     return line if len(line) <= columns else line[: columns - 1] + "\u2026"
 
 
@@ -476,7 +487,7 @@ def _text(screen: Screen, columns: int, height: int) -> Text:
     from rich.text import Text
 
     lines = [*screen.lines(columns)][: max(1, height - 2)]
-    text = Text("\n".join([*lines, "", _cut(screen.foot(), columns)]), no_wrap=True, overflow="ellipsis")
+    text = Text("\n".join([*lines, "", cut(screen.foot(), columns)]), no_wrap=True, overflow="ellipsis")
     text.stylize("bold", 0, len(lines[0]))
     return text
 
