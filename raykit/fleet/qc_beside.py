@@ -177,15 +177,16 @@ def pool_beside(
     gpus: float,
     say: Callable[[str], None],
     ray_lost: RayLost,
+    wants: Wants | None = None,
 ) -> QcPool:
     """The QC workers beside training, on what that does not hold."""
-    plan = site.plan
+    plan, price = site.plan, price_of(site.plan, spending)
     return QcPool(
         site.root if "://" in site.root else str(Path(site.root).resolve()),
         site.name,
         whose,
         launch,
-        settings=settings_of(plan, qc, price_of(plan, spending), slots=slots_of(plan), gpus=gpus),
+        settings=settings_of(plan, qc, price, slots=slots_of(plan), gpus=gpus, wants=wants),
         door=Teller(seat, hold_s=ANSWER_S),
         folder=folder,
         say=say,
@@ -219,7 +220,17 @@ class QcBeside:
         self._say = say
         self._reader = QcReader(site.store, site.name, RUN)
         self._pool = pool_beside(
-            site, qc, RUN, launch, spending, seat, folder=folder, gpus=gpus, say=say, ray_lost=ray_lost
+            site,
+            qc,
+            RUN,
+            launch,
+            spending,
+            seat,
+            folder=folder,
+            gpus=gpus,
+            wants=wants,
+            say=say,
+            ray_lost=ray_lost,
         )
         self._told: set[int] = set()
         self._done = 0

@@ -14,7 +14,7 @@ from typing import Final
 from raykit.errors import RaykitError
 from raykit.fleet.budget_actor import Seat
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.pool.settings import RayLost, not_watched
+from raykit.fleet.pool.settings import RayLost, Wants, not_watched
 from raykit.fleet.qc_beside import (
     DRAIN_S,
     counted,
@@ -48,6 +48,7 @@ class TrialsQc:
         gpus: float,
         say: Callable[[str], None],
         ray_lost: RayLost = not_watched,
+        wants: Wants | None = None,
         trials: Trials = BegunTrials,
     ) -> None:
         """`trials` names the runs to look at; those that begin meanwhile are looked at, too."""
@@ -57,7 +58,17 @@ class TrialsQc:
         self._say = say
         self._reader = RunsReader(site.store, site.name, trials)
         self._pool = pool_beside(
-            site, qc, trials, launch, spending, seat, folder=folder, gpus=gpus, say=say, ray_lost=ray_lost
+            site,
+            qc,
+            trials,
+            launch,
+            spending,
+            seat,
+            folder=folder,
+            gpus=gpus,
+            wants=wants,
+            say=say,
+            ray_lost=ray_lost,
         )
         self._failed: tuple[int, ...] = ()
         """Of the newest glance that was heeded."""

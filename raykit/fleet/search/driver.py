@@ -244,6 +244,7 @@ class _Driver:
                 seat,
                 folder=self._ray.folder,
                 gpus=1.0 if free >= slots else 0.0,
+                wants=self._ray.wants("qc"),
                 say=self._say,
                 ray_lost=self._ray.lost,
             )
