@@ -18,11 +18,11 @@ from raykit.budget.lines import TRAIN, expected_cost
 from raykit.budget.worst import Sizing, at_rate
 from raykit.errors import BudgetError, ReplanError
 from raykit.fleet.door import Attempts, begin, elapsed_ms, launch_of
-from raykit.fleet.site import RUN, Site
+from raykit.fleet.site import Site
 from raykit.ids import digest_of
 from raykit.pauses import Acts
 from raykit.plan import Lock, contract, decision_digest, projection
-from raykit.read.qc import read_qc
+from raykit.read.qc_runs import read_qc_of, whose_of
 from raykit.read.sizing import (
     base_experiment,
     ceiling_key,
@@ -341,12 +341,13 @@ def ends_of_dead_workers(
 
 
 def _ends_of_qc_workers(book: Book, site: Site, ended: Collection[str], now: float) -> list[Settled]:
-    """The ends of those that a killed `raykit qc run` had: no launch knows them. `ended` are told already."""
+    """The ends of those that a killed `raykit qc run` or search had: no launch of a run knows them. `ended` are told
+    already."""
     leases = {each.reserved.lease for each in book.open_leases(site.name) if each.reserved.line == "qc"}
-    read = read_qc(site.store, site.name, RUN, now=now) if leases - set(ended) else None
+    read = read_qc_of(site.store, site.name, whose_of(site.plan), now=now) if leases - set(ended) else None
     if read is None:
         return []
-    asked = (*read.backlog.standings, *read.backlog.others)
+    asked = (*read.standings, *read.backlog.others)
     claims = (claim for each in asked for claim in each.said.claims if claim.lease not in ended)
     return ends_of_dead_workers(book, site.name, "qc", claims, now)
 
