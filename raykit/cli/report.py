@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raykit.cli import look, output
+from raykit.cli import look, output, searchlook
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root
 from raykit.errors import InvalidInput, NotFoundError, StoreUnavailableError
 
@@ -50,18 +50,21 @@ def report(
     pictures, trouble = _pictures(found, page)
     sheet = _sheet(found, page, pictures)
     samples = _samples(found, page, trouble)
+    trials = _trials(found, page, trouble)
     told = _told(page, at_root(root))
-    place = layout.report(page.experiment, PAGE)
+    place = layout.report(page.experiment, _file(page))
     key: str | None = place
     try:
-        found.store.put_derived(place, render(page, told, sheet=sheet, samples=samples).encode())
+        found.store.put_derived(
+            place, render(page, told, sheet=sheet, samples=samples, trials=trials).encode()
+        )
     except StoreUnavailableError as error:
         if file is None:
             raise
         key = None  # a store that one may only read
         trouble.append(f"the page could not be kept in the store: {error.message}")
     if file is not None:
-        _write(file, render(page, told, sheet=sheet, samples=samples, linked=False))
+        _write(file, render(page, told, sheet=sheet, samples=samples, trials=trials, linked=False))
     made = _Made(
         page=page, told=told, url=found.store.url, key=key, pictures=pictures, file=file, trouble=trouble
     )
@@ -131,15 +134,36 @@ def _samples(found: ReadRoot, page: Page, trouble: list[str]) -> dict[str, bytes
     return put_samples(found.store, page.sets, say=trouble.append) if page.sets else {}
 
 
+def _trials(found: ReadRoot, page: Page, trouble: list[str]) -> dict[str, bytes]:
+    """The charts of its search, drawn anew and kept in the store; by file."""
+    from raykit.report.search_charts import put_search_pictures
+
+    if page.search is None:
+        return {}
+    drawn = put_search_pictures(found.store, page.search, say=trouble.append)
+    return {key.rpartition("/")[2]: picture for key, picture in drawn.items()}
+
+
+def _file(page: Page) -> str:
+    """The page's file: a trial of a search has one beside that of its search."""
+    trial = page.view is not None and page.view.row is not None
+    return f"{page.run}.html" if trial else PAGE
+
+
 def _told(page: Page, at: str) -> Told:
     """What the terminal says of this run."""
     from raykit.cli.dossier_facts import came_to, made_of
     from raykit.report.page import Told, needs
 
     view, dossier = page.view, page.dossier
+    state, wanted = "not launched", []
+    if page.search is not None:
+        state, wanted = page.search.state, list(searchlook.wants(page.search, page.made_at, at))
+    elif view is not None:
+        state, wanted = look.word(view), list(look.wants(view, page.made_at, at))
     return Told(
-        state="not launched" if view is None else look.word(view),
-        needed=needs([] if view is None else list(look.wants(view, page.made_at, at))),
+        state=state,
+        needed=needs(wanted),
         made=() if dossier is None else tuple(_said(made_of(dossier))),
         came=() if dossier is None else tuple(_said(came_to(dossier))),
     )

@@ -122,4 +122,4 @@ def _drawn(found: ReadRoot, read: SearchRead) -> tuple[str, ...]:
     """The charts of a search, drawn anew and kept in the store: their keys."""
     from raykit.report.search_charts import put_search_pictures
 
-    return put_search_pictures(found.store, read, say=lambda text: output.print_lines([f"  {text}"]))
+    return tuple(put_search_pictures(found.store, read, say=lambda text: output.print_lines([f"  {text}"])))

@@ -80,7 +80,7 @@ def _tell(site: Site, outcome: SearchOutcome, lifted: InForce | None, *, json: b
 def _charts(read: SearchRead, site: Site) -> tuple[str, ...]:
     from raykit.report.search_charts import put_search_pictures
 
-    return put_search_pictures(site.store, read, say=lambda text: output.print_lines([f"  {text}"]))
+    return tuple(put_search_pictures(site.store, read, say=lambda text: output.print_lines([f"  {text}"])))
 
 
 def record(read: SearchRead, outcome: SearchOutcome) -> dict[str, Any]:

@@ -17,8 +17,10 @@ from raykit.plan import Lock
 from raykit.qc.backlog import Standing
 from raykit.read.dossier import Dossier, Said, dossier_of
 from raykit.read.generation import read_sets
+from raykit.read.money import Money
 from raykit.read.qc import QcRead
 from raykit.read.root import Root
+from raykit.read.searchview import SearchRead
 from raykit.read.setview import SetRead
 from raykit.read.view import RunView, selection
 from raykit.records import (
@@ -45,7 +47,7 @@ from raykit.store.qc import Examinations
 
 T = TypeVar("T")
 
-Lane = Literal["gates", "train", "pause", "qc", "generate"]
+Lane = Literal["gates", "train", "trials", "pause", "qc", "generate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,15 @@ class Page:
     """What people have said of receipts, requests and checkpoints, oldest first."""
     damaged: tuple[str, ...]
     """What could not be read, in words."""
+    search: SearchRead | None = None
+    """Its table of trials, where it is a search."""
+
+    @property
+    def money(self) -> Money | None:
+        """What it may cost, has cost and is going to cost."""
+        if self.search is not None:
+            return self.search.money
+        return None if self.view is None else self.view.money
 
     @property
     def lock(self) -> Lock | None:
@@ -143,6 +154,7 @@ class Page:
             "store": self.store,
             "run": self.view and self.view.plain(),
             "qc": self.qc and self.qc.plain(),
+            "search": self.search and self.search.plain(),
             "sets": [each.plain() for each in self.sets],
             "ledger": self.dossier and self.dossier.plain(),
             "updates": len(self.learning.updates),
@@ -181,6 +193,7 @@ class _Gatherer:
         entries = self._run_entries()
         said = self._log(layout.experiment_log(name), ExperimentEntry, "its own log")
         qc = view.qc if view is not None else None
+        search = self._search() if run is None else None
         if view is not None and view.health == "corrupt" and view.figures.health_detail is not None:
             self._damaged.append(view.figures.health_detail)
         return Page(
@@ -197,7 +210,8 @@ class _Gatherer:
                 self._log(layout.candidates_log(), CandidatesEntry, "the registry of candidates")
             ),
             learning=self._learning(view, entries),
-            spans=(*spans_of(entries, view, qc), *sets_spans(said)),
+            search=search,
+            spans=(*spans_of(entries, view, qc), *trial_spans(search), *sets_spans(said)),
             reviews=tuple(
                 Said(at=entry.at, event=event)
                 for entry in said
@@ -208,12 +222,20 @@ class _Gatherer:
         )
 
     def _resolve(self, name: str) -> tuple[str, str | None]:
+        if "/" not in name and self._root.has_search(name):
+            return name, None  # its runs are trials: the table has all of them
         try:
             return self._root.resolve(name)
         except NotFoundError:
             if "/" in name or name not in self._root.experiments():
                 raise
             return name, None  # planned or judged, and never launched
+
+    def _search(self) -> SearchRead | None:
+        name = self._experiment
+        if not self._root.has_search(name):
+            return None
+        return self._try("the search", lambda: self._root.search(name))
 
     def _try(self, what: str, read: Callable[[], T]) -> T | None:
         try:
@@ -350,6 +372,16 @@ def _gates_and_attempts(entries: Sequence[RunEntry]) -> Iterator[Span]:
                 yield Span(lane="train", start=start, end=entry.at, what=what, outcome=outcome)
     for attempt, at in started.items():
         yield Span(lane="train", start=at, end=None, what=f"attempt {attempt}", outcome="open")
+
+
+def trial_spans(search: SearchRead | None) -> Iterator[Span]:
+    """The rows of a search, each from its first begin to its end."""
+    for row in () if search is None else search.rows:
+        if row.begun_at is None:
+            continue
+        end = "open" if row.ended_at is None else "failed" if row.status == "failed" else "done"
+        what = f"row {row.row}: {row.status} at update {row.update:,}"
+        yield Span(lane="trials", start=row.begun_at, end=row.ended_at, what=what, outcome=end)  # type: ignore[arg-type]
 
 
 def sets_spans(entries: Sequence[ExperimentEntry]) -> Iterator[Span]:

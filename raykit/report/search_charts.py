@@ -81,20 +81,21 @@ RING = {
 
 def put_search_pictures(
     store: ObjectStore, read: SearchRead, *, say: Callable[[str], None] = lambda _: None
-) -> tuple[str, ...]:
-    """Draw the charts of a search anew and keep them; their keys. `say` hears of what cannot be drawn or kept.
+) -> dict[str, bytes]:
+    """Draw the charts of a search anew and keep them; by key, the picture. `say` hears of what fails.
 
     Derived: nothing is raised, no picture is worth a search.
     """
-    kept = []
+    drawn: dict[str, bytes] = {}
     for file, figure in search_figures(read):
+        key = layout.search_picture(read.experiment, read.registration.search, file)
         try:
-            key = layout.search_picture(read.experiment, read.registration.search, file)
-            store.put_derived(key, drawing.png(figure()))
-            kept.append(key)
+            picture = drawing.png(figure())
+            drawn[key] = picture
+            store.put_derived(key, picture)
         except Exception as error:  # noqa: BLE001 - a picture that cannot be drawn is no reason to stop anything
-            say(f"{file} could not be drawn: {error}")
-    return tuple(kept)
+            say(f"{file} could not be drawn or kept: {error}")
+    return drawn
 
 
 def search_figures(read: SearchRead) -> Iterator[tuple[str, Callable[[], Figure]]]:

@@ -4,6 +4,7 @@ render    the page, from what `raykit.read.page` has gathered
 summary   its top: what is asked, how it stands, what it has cost
 lines     its charts; `chart` has their shapes
 grid      its grid of examinations
+searching its search: the table of trials, their charts, the pick
 sets      its synthetic sets, with `images` for their pictures
 timeline  what took time
 evidence  what its numbers rest on; `tables` has their cells

@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from raykit.read.page import Page
-from raykit.report.page import chart, evidence, grid, lines, sets, summary, timeline
+from raykit.report.page import chart, evidence, grid, lines, searching, sets, summary, timeline
 from raykit.report.page.images import Picture, picture_of
 from raykit.report.page.tables import Links
 from raykit.report.page.words import clean, many
@@ -72,9 +72,11 @@ def render(
     *,
     sheet: bytes | None = None,
     samples: Mapping[str, bytes] | None = None,
+    trials: Mapping[str, bytes] | None = None,
     linked: bool = True,
 ) -> str:
-    """The page. `samples` are pictures of rows of its synthetic sets, by name. `linked` says that it lies at its place
+    """The page. `samples` are pictures of rows of its synthetic sets, by name; `trials` are the charts of its search,
+    by file. `linked` says that it lies at its place
     in the store, from where its objects can be reached."""
     links = Links(experiment=page.experiment, linked=linked)
     embedded = sheet_of(sheet, page)
@@ -91,7 +93,8 @@ def render(
         health=summary.health(page),
         qc_state=summary.qc_state(page),
         chosen=list(summary.chosen(page)),
-        figures=list(summary.now(page)),
+        figures=_figures(page),
+        search=searching.search_of(page, links, trials or {}),
         purse=summary.purse(page),
         budget=summary.budget(page),
         heard=summary.heard(page),
@@ -120,6 +123,12 @@ def render(
         digests=evidence.digests(page, links),
         unknown=_unknown(page),
     )
+
+
+def _figures(page: Page) -> list[summary.Figure]:
+    if page.search is None:
+        return list(summary.now(page))
+    return [*searching.figures_of(page.search), summary.cost(page.money)]
 
 
 def qc_charts(page: Page) -> tuple[list[chart.Chart], list[chart.Chart]]:
@@ -151,6 +160,8 @@ def sheet_of(data: bytes | None, page: Page) -> Picture | None:
 def _no_qc(page: Page) -> str:
     if page.damaged:
         return "The examinations cannot be read: the top of this page says why."
+    if page.search is not None:
+        return f"Its trials are examined one by one: raykit qc status {page.experiment} has all of them."
     return "No checkpoint has to be examined yet." if "qc" in page.settings else "The plan has no [qc]."
 
 

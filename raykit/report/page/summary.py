@@ -55,6 +55,9 @@ def question(page: Page) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 def health(page: Page) -> tuple[str, str, str | None]:
     """Its sign, word and detail."""
+    if page.search is not None:
+        found = page.search.health
+        return HEALTH_SIGNS.get(found, "!"), found, None
     if page.view is None:
         return "?", "unknown", None
     figures = page.view.figures
@@ -97,6 +100,8 @@ def chosen(page: Page) -> Iterator[str]:
 def now(page: Page) -> Iterator[Figure]:
     """Development metric, updates, examinations, money."""
     view = page.view
+    if page.search is not None:
+        return  # its own room says how it stands
     if view is None:
         yield Figure(name="updates", value="0", notes=("nothing was launched",))
         return
@@ -106,7 +111,7 @@ def now(page: Page) -> Iterator[Figure]:
     pace = (f"{view.figures.update_s:.3g} s an update",) if view.figures.update_s else ()
     yield Figure(name="updates", value=f"{view.update:,}{planned}", notes=(*pace, *gone))
     yield _examinations(page)
-    yield _cost(view.money)
+    yield cost(view.money)
 
 
 def _development(page: Page) -> Figure:
@@ -163,7 +168,8 @@ def _examinations(page: Page) -> Figure:
     )
 
 
-def _cost(money: Money | None) -> Figure:
+def cost(money: Money | None) -> Figure:
+    """What it has cost so far."""
     if money is None:
         return Figure(name="money", value=NONE, notes=("it has no budget here",))
     time = f"{money.accelerator_ms / 3_600_000:,.4g} accelerator-hours, {many(money.attempts, 'attempt')}"
@@ -182,7 +188,7 @@ def _cost(money: Money | None) -> Figure:
 
 def purse(page: Page) -> Purse | None:
     """Spent, reserved, kept back and free; None without a budget, no parts where nothing is billed."""
-    money = page.view.money if page.view is not None else None
+    money = page.money
     if money is None:
         return None
     if not money.billed:
@@ -234,7 +240,7 @@ def _purse_notes(money: Money) -> Iterator[str]:
 
 def budget(page: Page) -> Table | None:
     """Each line of the budget: planned, spent, reserved, left; None where nothing is billed."""
-    money = page.view.money if page.view is not None else None
+    money = page.money
     if money is None or not money.billed:
         return None
     rows = tuple(

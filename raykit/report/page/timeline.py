@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from raykit.read.page import Page, Span
 from raykit.report.page.words import clean, duration, evenly, moment, percent
 
-LANES = ("gates", "train", "pause", "qc", "generate")
+LANES = ("gates", "train", "trials", "pause", "qc", "generate")
 MAX_BARS = 300
 LEAST_PERCENT = 0.35
 """What was too short to be seen is drawn as wide as this."""
@@ -52,7 +52,7 @@ def timeline_of(page: Page) -> Timeline | None:
 def _ends(page: Page) -> dict[Span, float]:
     """When each was over. What nobody has ended is drawn until the run was last heard, or until now if it goes on."""
     view = page.view
-    live = view is not None and view.holder is not None
+    live = (view is not None and view.holder is not None) or (page.search is not None and page.search.live)
     heard = page.made_at if live or view is None or view.heard_at is None else view.heard_at
 
     def end(span: Span) -> float:
