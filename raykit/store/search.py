@@ -140,18 +140,26 @@ class SearchLog(Log[SearchEntry]):
     def append(
         self, decide: Callable[[Sequence[SearchEntry]], Sequence[Record]], *, at: float
     ) -> SearchEntry | None:
-        """As every log does; and once every row has its end, a snapshot is left behind.
+        """As every log does; what contradicts the table is not written. Once every row has its end, a snapshot is left.
 
         Raises:
             InvalidInput: the events are too long for one entry.
-            CorruptError: the log itself is damaged.
+            CorruptError: an event contradicts the table or one before it, or the log itself is damaged.
             DeadlineError: other writers were faster a thousand times in a row.
             UnknownOutcomeError: the reply was lost and the entry could not be read back.
             StoreUnavailableError: the store did not answer.
         """
+
+        def decided(entries: Sequence[SearchEntry]) -> Sequence[Record]:
+            events = decide(entries)
+            if events:
+                fold(self.registration, [self._next(events, at)], self.state)
+            return events
+
         with self._lock:
-            entry = super().append(decide, at=at)
-            if entry is not None and self.state.closed:
+            entry = super().append(decided, at=at)
+            ends = entry is not None and any(isinstance(event, RowEnded) for event in entry.events)
+            if ends and self.state.closed:
                 self.snapshot()
             return entry
 
