@@ -187,10 +187,18 @@ class GenerateDesk:
         return pause_of(self._acts, self._contract.experiment, "generate", self._digest)
 
     def follow(self) -> bool:
-        """Whether the workers may have made the last unit that was open."""
+        """Whether people have paused it or let it go on, or the workers may have made the last unit that was open.
+
+        Raises:
+            CorruptError: a log of people's acts is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
         board = self.board
-        since = 0 if board is None else self.published - board.published_count
-        return board is not None and 0 < board.open_count <= since
+        if board is None or self.found is None:
+            return False
+        self._acts = self._people.refresh()
+        since = self.published - board.published_count
+        return self._stop() != self.found.stop or 0 < board.open_count <= since
 
     # --- attempts that nobody is at any more ----------------------------------------------------------------
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from raykit.fleet.metrics import Dashboard, QcFacts
 from raykit.fleet.pool.desk import Found, Lost, cause_of
-from raykit.fleet.qc_task import Maker, QcTask
+from raykit.fleet.qc_task import QC, Maker, QcTask
+from raykit.pauses import pause_of
 from raykit.qc.backlog import Standing, shared_defect, takable
 from raykit.read.qc import QcRead, QcReader, wanted_of
 from raykit.read.qc_runs import RunsRead, RunsReader, Whose
@@ -36,6 +37,7 @@ class QcDesk:
         self._by = f"QC pool of {launch}"
         self._mine = f"qc-{launch}-"
         self._whose = whose
+        self._people = People(store, experiment, by=self._by)
         self._reader = RunsReader(store, experiment, whose)
         self._asked: set[str] = set()
         self._entries: dict[str, int] = {}
@@ -51,7 +53,7 @@ class QcDesk:
             UnknownOutcomeError: a reply was lost.
             StoreUnavailableError: the store did not answer.
         """
-        self.read = self._reader.look(now=time.time())
+        self.read = self._reader.look(now=time.time(), acts=self._people.refresh())
         self.found = None if self.read is None else self._found(self.read)
         self._entries = {name: len(each.log.entries) for name, each in self._reader.readers.items()}
         if self.read is not None:
@@ -60,8 +62,7 @@ class QcDesk:
             self._ask(each.request for each in standings)
 
     def _found(self, read: RunsRead) -> Found:
-        unit, cancelled = self.unit, read.acts.cancelled
-        stop = None if read.pause is None else read.pause.words
+        unit = self.unit
         return Found(
             contract=read.suite.digest,
             looked_at=read.now,
@@ -69,12 +70,20 @@ class QcDesk:
             open=read.workable,
             most=1 if unit is None else None,  # one alone, until one check is measured
             unit=unit,
-            stop=stop if cancelled is None else f"cancelled by {cancelled.person}: {cancelled.reason}",
+            stop=self._stop(read),
             cause=None if read.pause is None else read.pause.pause.cause,
             counts=read.counts(),
             oldest_s=read.oldest_s,
             failed=tuple(each.update for run in read.reads for each in run.backlog.failed),
         )
+
+    def _stop(self, read: RunsRead) -> str | None:
+        """Why nobody may go on, as far as people's acts are read."""
+        acts = self._people.acts
+        if acts.cancelled is not None:
+            return f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
+        held = pause_of(acts, self._experiment, QC.role, read.suite.digest)
+        return None if held is None else held.words
 
     def task(self, *, limit_s: float, lease: str) -> QcTask:
         """What a new worker does: it examines under the suite of the newest look."""
@@ -83,7 +92,8 @@ class QcDesk:
         return QcTask(contract=self.read.suite.digest, rules=rules, whose=self._whose, bench=self._bench)
 
     def follow(self) -> bool:
-        """Ask for what was committed since the last look; whether there was anything.
+        """Ask for what was committed since the last look; whether there was anything, or people have paused it or let
+        it go on.
 
         Raises:
             CorruptError: the log is damaged.
@@ -93,8 +103,9 @@ class QcDesk:
         read = self.read
         if read is None:
             return False
-        if self._reader.follow():
-            return True  # a trial has begun
+        self._people.refresh()
+        if self._reader.follow() or (self.found is not None and self._stop(read) != self.found.stop):
+            return True  # a trial has begun, or a pause
         found = [self._follow(reader, read.suite) for reader in self._reader.readers.values()]
         return any(found)
 
@@ -225,7 +236,7 @@ class QcDesk:
             memory_bytes={"one check": took.peak_bytes},
             how=f"the check of update 0 by {took.worker}, {of}",
         )
-        people = People(self._store, self._experiment, by=self._by)
+        people = self._people
 
         def decide(entries: Sequence[ExperimentEntry]) -> list[Record]:
             known = (each for each in people.acts.learned if isinstance(each, Measured))

@@ -108,7 +108,7 @@ def test_leases_of_dead_workers_are_settled_by_the_claims_that_name_them(tmp_pat
     assert isinstance(end, Settled)
     assert (end.lease, end.reason, end.time_ms) == ("dead-qc-1", "killed", 30_000)
     # as a launch does it at its start: by all that it can read, and not twice
-    site: Any = SimpleNamespace(name="digits", store=store)
+    site: Any = SimpleNamespace(name="digits", store=store, plan=SimpleNamespace(search=None))
     assert spending._ends_of_qc_workers(ledger.book, site, (), 40.0) == [end]
     assert spending._ends_of_qc_workers(ledger.book, site, ["dead-qc-1"], 40.0) == []
 

@@ -24,7 +24,7 @@ from raykit.read.qc import read_qc
 from raykit.read.qc_runs import BegunTrials, RunsRead, read_qc_of
 from raykit.records import Request
 from raykit.store.base import ObjectStore
-from raykit.store.people import read_acts
+from raykit.store.people import pause, read_acts, resume
 from raykit.testing import MemoryStore
 from raykit.testing.invariants import check_invariants
 from raykit.work.puller import Turn
@@ -442,3 +442,24 @@ def test_how_far_a_trial_is_and_how_much_of_it_is_open(
     assert qc.open_of("trial-001") == 3, "one that is parked waits for a person"
     found = qc.read()
     assert found is not None and found.counts()["parked"] == 1
+
+
+def test_a_pause_is_heard_between_two_looks_and_its_end_too(store: MemoryStore) -> None:
+    # covers RAY-07, RAY-10
+    maker = TrialsMaker(store)
+    maker.trained(1)
+    desk = desk_of(maker)
+    assert not desk.follow()
+    for scope in ("all", "role:qc", f"experiment:{maker.experiment}", f"contract:{maker.suite}"):
+        pause(store, scope, reason="machines", person="mira", at=AT)
+        assert desk.follow(), scope
+        desk.look()
+        assert desk.found is not None and desk.found.stop == "paused by mira: machines"
+        assert not desk.follow()
+        resume(store, scope, cleared="back", person="mira", at=AT)
+        assert desk.follow(), scope
+        desk.look()
+        assert desk.found is not None and desk.found.stop is None
+    for scope in ("role:search", "role:train", "role:generate"):
+        pause(store, scope, reason="machines", person="mira", at=AT)
+        assert not desk.follow(), scope
