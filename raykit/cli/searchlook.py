@@ -380,24 +380,11 @@ def pick_lines(read: SearchRead, at: str) -> Iterator[str]:
         yield f"  seeds     {', '.join(f'{value:.4g}' for value in picked.values)}"
     if read.verdict is not None:
         yield f"  against   {read.verdict.words}"
-    for why, rows in excluded_by_reason(read).items():
+    for why, rows in read.left_out.items():
         yield f"  left out  {rows}: {why}"
     if picked.candidate is not None:
         yield f"  weights   {picked.candidate}, role search-checkpoint"
         yield f"  -> raykit candidates show {picked.candidate}{at}"
-
-
-def excluded_by_reason(read: SearchRead) -> dict[str, str]:
-    """Why rows were left out, and which: `rows 3, 7`."""
-    found: dict[str, list[int]] = {}
-    for each in read.excluded:
-        found.setdefault(each.why, []).append(each.row)
-    return {why: _rows(rows) for why, rows in found.items()}
-
-
-def _rows(rows: Sequence[int]) -> str:
-    shown = ", ".join(map(str, rows[:12])) + (f" and {len(rows) - 12} more" if len(rows) > 12 else "")
-    return f"row{'' if len(rows) == 1 else 's'} {shown}"
 
 
 # --- watch --------------------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ SearchState = Literal[
 
 AT_WORK: frozenset[RowStatus] = frozenset({"running", "stopping"})
 
+MOST_NAMED = 12
+"""So many rows are named in a sentence."""
+
 MONEY_CAUSES = frozenset({"ceiling", "replan"})
 """Causes of a pause that only money ends."""
 
@@ -392,6 +395,14 @@ class SearchRead:
         return () if self.picked is None else self.picked.excluded
 
     @property
+    def left_out(self) -> dict[str, str]:
+        """Why rows were left out of the pick, and which: `rows 3, 7`."""
+        found: dict[str, list[int]] = {}
+        for each in self.excluded:
+            found.setdefault(each.why, []).append(each.row)
+        return {why: _rows(rows) for why, rows in found.items()}
+
+    @property
     def pick_words(self) -> str | None:
         """The pick in one line; None without one."""
         if self.picked is None:
@@ -464,6 +475,12 @@ class SearchRead:
                 "pandas is not installed", remedy="pip install pandas, or use to_arrow() or rows"
             ) from error
         return self.to_arrow().to_pandas()
+
+
+def _rows(rows: Sequence[int]) -> str:
+    shown = ", ".join(map(str, rows[:MOST_NAMED]))
+    more = f" and {len(rows) - MOST_NAMED:,} more" if len(rows) > MOST_NAMED else ""
+    return f"row{'' if len(rows) == 1 else 's'} {shown}{more}"
 
 
 def verdict_of(

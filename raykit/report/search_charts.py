@@ -24,7 +24,7 @@ TRIALS, COST, PARAMETERS = "trials.png", "cost.png", "parameters.png"
 
 MOST_LABELS = 40
 """So many rows have their number below them."""
-MOST_TITLE = 92
+MOST_NAME = 60
 MOST_PANELS = 6
 """So many parameters have a panel."""
 MICRO = 1_000_000
@@ -112,7 +112,7 @@ def search_figures(read: SearchRead) -> Iterator[tuple[str, Callable[[], Figure]
 
 def trials_figure(read: SearchRead) -> Figure:
     """Every row that began, in the order in which they did; the best so far, the incumbent, and no skill."""
-    figure = drawing.new_figure(_title(read))
+    figure = drawing.new_figure(_title(read, "trials in order of start"))
     begun = sorted(
         (row for row in read.rows if row.begun_at is not None), key=lambda row: (row.begun_at, row.row)
     )
@@ -168,7 +168,7 @@ def _label(row: RowRead) -> str:
 
 def cost_figure(read: SearchRead) -> Figure:
     """Each row's value against what it took, and the rows than which none is both better and cheaper."""
-    figure = drawing.new_figure(_title(read))
+    figure = drawing.new_figure(_title(read, "value against cost"))
     billed = bool(read.registration.total_worst)
 
     def took(row: RowRead) -> float:
@@ -220,7 +220,9 @@ def parameters_figure(read: SearchRead) -> Figure:
     shown = names[:MOST_PANELS]
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
-    figure = drawing.new_figure(_title(read), height_px=drawing.HEIGHT_PX if lines == 1 else 1100)
+    figure = drawing.new_figure(
+        _title(read, "value against parameters"), height_px=drawing.HEIGHT_PX if lines == 1 else 1100
+    )
     rows = [row for row in read.rows if row.params is not None and row.attempts]
     if not any(row.value is not None for row in rows):
         return drawing.blank(figure, "no row has reported a value yet")
@@ -303,9 +305,9 @@ def _log_ticks(low: float, high: float) -> list[float]:
 # --- what they share ----------------------------------------------------------------------------------------
 
 
-def _title(read: SearchRead) -> str:
-    whole = f"{read.experiment}: {read.decision}" if read.decision else read.experiment
-    return whole if len(whole) <= MOST_TITLE else f"{whole[: MOST_TITLE - 2]}.."
+def _title(read: SearchRead, what: str) -> str:
+    name = read.experiment
+    return f"{name if len(name) <= MOST_NAME else f'{name[: MOST_NAME - 2]}..'}: {what}"
 
 
 def _draw_rows(axes: Any, read: SearchRead, rows: Sequence[RowRead], at: Callable[[RowRead], float]) -> None:

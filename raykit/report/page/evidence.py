@@ -163,8 +163,10 @@ def row_changes(page: Page) -> str | None:
 
 
 def gates(page: Page) -> Table | None:
-    """Every result of a gate, those that failed and were repaired too."""
+    """Every result of a gate, those that failed and were repaired too; of a search only those: each trial has some."""
     found = page.dossier.gates if page.dossier is not None else ()
+    if page.search is not None:
+        found = tuple(each for each in found if not each.result.passed)
     if not found:
         return None
     rows = [

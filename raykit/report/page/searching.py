@@ -28,7 +28,7 @@ _PARTS: tuple[tuple[str, str, tuple[RowStatus, ...]], ...] = (
     ("stopped by the scheduler", "filtered", ("stopped-by-scheduler",)),
     ("failed", "failed-rows", ("failed",)),
     ("ended by a budget", "recovery", ("censored-by-budget", "refused-by-budget")),
-    ("at work", "reserved", ("running", "stopping", "stopped")),
+    ("begun, without an end", "reserved", ("running", "stopping", "stopped")),
     ("open, or never started", "free", ("waiting", "never-started")),
 )
 
@@ -47,7 +47,8 @@ class SearchPart:
     """The pick, and what it rests on; empty as long as there is none."""
     noise: str | None
     """That the difference to the incumbent is inside the noise, where it is."""
-    excluded: Table | None
+    excluded: tuple[tuple[str, str], ...]
+    """Rows that the pick left out, by why."""
     rows: Table
     registration: Cell
     pictures: tuple[Picture, ...]
@@ -68,7 +69,7 @@ def search_of(page: Page, links: Links, pictures: Mapping[str, bytes]) -> Search
         facts=tuple((name, clean(text, 600)) for name, text in _facts(read)),
         pick=tuple((name, clean(text, 600)) for name, text in _pick(read)),
         noise=clean(verdict.words, 600) if verdict is not None and verdict.inside_noise else None,
-        excluded=_excluded(read),
+        excluded=tuple((rows, clean(why, 300)) for why, rows in read.left_out.items()),
         rows=_rows(read, links),
         registration=links.digest(read.digest, key),
         pictures=tuple(
@@ -161,16 +162,6 @@ def _value(value: object) -> str:
     return clean(f"{value:.6g}" if isinstance(value, float) else str(value), 60)
 
 
-def _excluded(read: SearchRead) -> Table | None:
-    if not read.excluded:
-        return None
-    shown = read.excluded[:MAX_ROWS]
-    rows = tuple((right(each.row), cell(clean(each.why, 300))) for each in shown)
-    left = len(read.excluded) - len(shown)
-    note = f"and {left:,} more: raykit search status has all" if left else None
-    return Table(caption="Left out of the pick", headers=("row", "why"), rows=rows, note=note)
-
-
 def _rows(read: SearchRead, links: Links) -> Table:
     names = list(read.registration.space)
     spread = names if len(names) <= MAX_PARAMETERS else []
@@ -229,7 +220,7 @@ def _row(read: SearchRead, row: RowRead, spread: list[str], links: Links) -> Ite
 
 
 def _css(row: RowRead) -> str:
-    return {"failed": "bad", "completed": "ok"}.get(row.status, "pending")
+    return "t " + {"failed": "bad", "completed": "ok"}.get(row.status, "pending")
 
 
 def _notes(read: SearchRead, row: RowRead) -> Iterator[str]:
