@@ -21,7 +21,7 @@ from raykit.cli.doctor import SETTINGS
 from raykit.cli.main import COMMANDS, Group
 from raykit.data.members import RoleRecord
 from raykit.plan import Lock, LockedBase
-from raykit.plan.tables import Generate
+from raykit.plan.tables import Generate, Search
 from raykit.records.candidates import CandidateEvent
 from raykit.store import layout
 from raykit.store.local import LocalStore
@@ -249,6 +249,11 @@ def test_every_key_of_a_synthetic_set_is_explained() -> None:
     assert named == set(Generate.model_fields)
 
 
+def test_every_key_of_a_search_is_explained() -> None:
+    named = {row[0].strip("`") for row in table(text_of("docs/RECIPES.md"), "key of `[search]`")}
+    assert named == set(Search.model_fields)
+
+
 def test_every_key_of_the_format_is_one_that_raykit_makes() -> None:
     kinds = set()
     for pattern, kind in key_rows():
@@ -286,7 +291,7 @@ def test_the_examples_have_the_fields_of_their_records() -> None:
     seen = set()
     for name, example in examples():
         fields = {field.alias or key: field for key, field in classes[name].model_fields.items()}
-        if name.endswith("Entry") or name == "UnitReceipt":
+        if name.endswith("Entry") or name in ("UnitReceipt", "SearchRegistration"):
             del example["self_sha256"]  # the file's own seal, around the record
         required = {key for key, field in fields.items() if field.is_required()}
         if name == "Lock":
