@@ -46,6 +46,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.log import Log
 from raykit.store.place import this_place
+from raykit.store.search import register
 
 SEARCH = "main"
 HOURS = 0.4
@@ -101,6 +102,7 @@ class Trial(PaidByNode):
 
     def begin(self, *, hours: float = 0.6, **options: Any) -> int:
         self.lease = f"{self.name}-1"
+        self.ledger.refresh()  # others of the search spend from it too
         terms = Terms(
             accelerators=1,
             rate=usd(self.rate),
@@ -204,8 +206,7 @@ class SearchMaker:
             total_worst=usd("3.45") * len(self.table) if self.rate != "0" else 0,
             rows=self.table,
         )
-        key = layout.search_registration(self.experiment, SEARCH)
-        self.store.put_new(key, self.registration.to_bytes())
+        register(self.store, self.registration)
         return self.registration
 
     @property

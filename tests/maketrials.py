@@ -21,6 +21,7 @@ from raykit.search import SEARCH, run_of
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.log import Log
+from raykit.store.search import register
 
 
 class TrialsMaker:
@@ -77,8 +78,7 @@ class TrialsMaker:
             total_worst=0,
             rows=self.table,
         )
-        key = layout.search_registration(self.experiment, SEARCH)
-        self.store.put_new(key, self.registration.to_bytes())
+        register(self.store, self.registration)
 
     @property
     def suite(self) -> str:

@@ -38,6 +38,7 @@ from raykit.store.log import Log, RunLog
 from raykit.store.place import this_place
 from raykit.store.plans import newest_lock, newest_stored_lock
 from raykit.store.qc import Examinations
+from raykit.store.search import register
 from raykit.train.inputs import Task
 
 EXPERIMENT = "tiny"
@@ -109,7 +110,7 @@ def _register(store: ObjectStore, task: Task, settings: Sequence[Setting]) -> No
         total_worst=0,
         rows=tuple(TableRow(row=n, seed=each.seed, params=each.params) for n, each in enumerate(settings, 1)),
     )
-    store.put_new(layout.search_registration(EXPERIMENT, SEARCH), registration.to_bytes())
+    register(store, registration)
 
 
 def start(nursery: Nursery, task: Task, env: Mapping[str, str] | None = None) -> tuple[Task, Rank]:

@@ -34,6 +34,7 @@ from raykit.read.view import LIVE, RunView, view_run
 from raykit.records import BY_BUDGET, Driven, EvaluationRow, LetGo, Place, RowEnded
 from raykit.search import RowState, pick
 from raykit.search import SearchState as Folded
+from raykit.store.attempts import sealed
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts
@@ -103,7 +104,7 @@ class SearchReader:
         launches = tuple(row.launches[-1].launch for row in at_work)
         return SearchRead(
             registration=said,
-            digest=sha256(said.to_bytes()),
+            digest=sha256(sealed(said)),
             decision=None if lock is None else lock.settings.get("decision"),
             state=state,
             rows=rows,

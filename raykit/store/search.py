@@ -15,6 +15,7 @@ from raykit.reconcile import RunState
 from raykit.records import EvaluationRow, Record, RowEnded, SearchEntry, SearchRegistration
 from raykit.search import SEARCH, RowState, SearchState, Worth, fold, worth_of
 from raykit.store import layout
+from raykit.store.attempts import read_sealed, sealed
 from raykit.store.base import ObjectStore, Put
 from raykit.store.log import Log, RunLog, uncollected
 from raykit.store.plans import read_plan
@@ -35,7 +36,7 @@ def register(store: ObjectStore, registration: SearchRegistration) -> bool:
     """
     key = layout.search_registration(registration.experiment, registration.search)
     try:
-        return store.put_new(key, registration.to_bytes()).outcome is Put.WRITTEN
+        return store.put_new(key, sealed(registration)).outcome is Put.WRITTEN
     except ConflictError as error:
         there = read_registration(store, registration.experiment, registration.search)
         if there is None:
@@ -106,7 +107,7 @@ def registration_from(data: bytes, key: str, experiment: str, search: str) -> Se
     Raises:
         CorruptError: they are none, or are of another search.
     """
-    read = SearchRegistration.from_bytes(data, key)
+    read = read_sealed(data, SearchRegistration, key)
     if (read.experiment, read.search) != (experiment, search):
         raise CorruptError(f"{key} is of {read.experiment}/{read.search}", field=key, rule="I2")
     return read

@@ -24,6 +24,7 @@ from raykit.records import Record, RowEnded, SearchEntry
 from raykit.search import Done, Draw, EndRow, SearchState, Start, Worth, next_turn, pick, space_of
 from raykit.search.space import drawn as at_random
 from raykit.store import layout
+from raykit.store.attempts import sealed
 from raykit.store.base import ObjectStore
 from raykit.store.ledger import Ledger
 from raykit.store.local import LocalStore
@@ -96,13 +97,14 @@ def test_another_search_under_its_name_is_refused_by_field(changes: dict[str, ob
 def test_a_registration_that_has_changed_is_not_believed() -> None:
     store = MemoryStore()
     register(store, TABLE)
-    for data in (b"", store.objects[KEY][:-1], TABLE.to_bytes().replace(b'"lr"', b'"xx"', 1)):
+    stored = store.objects[KEY]
+    for data in (b"", stored[:-1], stored.replace(b"A higher", b"A lower ", 1), TABLE.to_bytes()):
         damaged = MemoryStore({KEY: data})
         with pytest.raises(CorruptError):
             read_registration(damaged, "lr")
     with pytest.raises(CorruptError, match="is of lr/main"):
         moved = layout.search_registration("other", "main")
-        read_registration(MemoryStore({moved: TABLE.to_bytes()}), "other")
+        read_registration(MemoryStore({moved: sealed(TABLE)}), "other")
 
 
 # --- a driver that writes its log -------------------------------------------------------------------------------

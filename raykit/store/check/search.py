@@ -25,6 +25,7 @@ from raykit.records import (
 )
 from raykit.search import SEARCH, RowState, SearchState, Space, Worth, fold, pick, run_of, space_of
 from raykit.store import layout
+from raykit.store.attempts import sealed
 from raykit.store.check.contents import read_lock
 from raykit.store.check.logs import ReadLog, read_log
 from raykit.store.check.money import Charged
@@ -165,7 +166,7 @@ class _Search:
         data = view.get(key, SearchRegistration.max_bytes)
         try:
             found = registration_from(data, key, self._experiment, self._name)
-            if found.to_bytes() != data:
+            if sealed(found) != data:
                 raise CorruptError(f"{key} is not written as raykit writes it")
             space = space_of(found)
         except (CorruptError, ValueError) as error:
@@ -329,6 +330,7 @@ def _asked(found: SearchRegistration, search: Search) -> Iterator[tuple[str, obj
         () if again is None else ((rank, seed) for rank in range(1, again.top + 1) for seed in again.seeds)
     )
     yield "the repeats by rank and seed", repeats, list(wanted)
+    yield "the hypothesis", (found.hypothesis, found.predicts), (search.hypothesis, search.predicts)
     yield "the metric", (found.mode, found.metric), (search.mode, search.metric)
     yield "the sampler", dict(found.sampler), search.sampler.plain()
     yield "the number at once", found.concurrent, search.concurrent
