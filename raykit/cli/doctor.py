@@ -39,6 +39,7 @@ SETTINGS = (
     "RAYKIT_SESSION",
     "RAYKIT_LAUNCH",
     "RAYKIT_TYPED",
+    "RAYKIT_GIT",
 )
 
 

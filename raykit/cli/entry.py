@@ -10,11 +10,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 from raykit.cli.main import main as raykit
 from raykit.cli.options import LAUNCH, TYPED
+from raykit.fleet.jobs.archive import GIT
 from raykit.fleet.jobs.last import ENDS_WELL, Last
 from raykit.fleet.package import package_digest, package_folder
+from raykit.fleet.site import SENT_GIT
 
 EXIT_ANOTHER = 5
 """This process has another raykit than the one that was sent: bytes disagree."""
@@ -29,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     asked = parser.parse_args(arguments)
     os.environ[LAUNCH] = asked.launch
+    git = Path(GIT).resolve()
+    if git.is_file():
+        os.environ[SENT_GIT] = str(git)
     if asked.typed:
         os.environ[TYPED] = "1"
     code = _deployed(asked.raykit) or raykit(asked.command)

@@ -118,7 +118,8 @@ def resume(
     """End a pause, and go on with the run: with the plan and code that are frozen in the store, by name.
 
     A pause ends only when its cause is gone: money that was moved, a defect that was repaired. `all`, `role:train`
-    and `contract:DIGEST` only end the pause of that scope, and say how each run goes on.
+    and `contract:DIGEST` only end the pause of that scope, and say how each run goes on. What was a Ray job goes on as
+    one: on the dev cluster or the one of RAY_ADDRESS, if it ran there; otherwise it is said how to submit it again.
 
     With `--as`, a named person allows this run to go on with exactly the differences that there are now; the
     amendment is recorded and printed in every report.
@@ -133,6 +134,7 @@ def resume(
     if _is_wide(target):
         _resume_scope(target, repair, by, root, json=json)
         return
+    from raykit.cli.submit import go_on, last_job
     from raykit.fleet.claim import amend
     from raykit.fleet.site import site_of, stored_site
 
@@ -159,7 +161,10 @@ def resume(
             _repaired(site, repair, person_of(by))
         _require_opener(site, by)
         lifted = _clear(site, repair, by, approved)
-        if detach:
+        job = None if is_file else last_job(site)
+        if job is not None:
+            go_on(site, name, job, approved=approved, amount=approve, person=by, detach=detach, json=json)
+        elif detach:
             _detach(site, approved, json=json)
         elif site.plan.search is not None:
             from raykit.cli.searchrun import run_search

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
 
+AUTO = "auto"
 EXIT_INTERRUPTED = 130
 
 AddressOption = Annotated[
@@ -55,7 +56,7 @@ def submit(
     plan: Annotated[
         str, typer.Argument(metavar="PLAN|NAME", help="The plan file, or an experiment of the store.")
     ],
-    address: AddressOption = "auto",
+    address: AddressOption = AUTO,
     detach: Detach = False,
     shared: Shared = False,
     approve: Approve = None,
@@ -171,6 +172,66 @@ def send(
     _say_ended(ended, sent, site, where.url, again, json=json)
     if ended.exit_code:
         raise typer.Exit(ended.exit_code)
+
+
+def last_job(site: Site) -> str | None:
+    """The Ray job that its last launch ran as; None if that was no job, or if this process is one itself."""
+    from raykit.fleet.jobs.standing import standing_of
+    from raykit.fleet.session import in_ray_job
+
+    return None if in_ray_job() else standing_of(site).job
+
+
+def go_on(
+    site: Site,
+    name: str,
+    job: str,
+    *,
+    approved: Approving | None,
+    amount: str | None,
+    person: str | None,
+    detach: bool,
+    json: bool,
+) -> None:
+    """Go on with what was a Ray job, as one, on the cluster that ran it; or say how, where that is not the one meant.
+
+    Raises:
+        RaykitError: whatever refuses the job, or ended its run.
+    """
+    if not _knows(job):
+        at = at_root(site.root)
+        if json:
+            output.print_json(
+                {"experiment": site.name, "was_job": job, "continue": f"raykit submit {name}{at}"}
+            )
+        else:
+            print(
+                f"{site.name} can go on. Its last launch was the Ray job {job}, on a cluster that is not meant here.\n"
+                f"  continue raykit submit {name} --address URL{at}\n"
+                f"  or here  raykit launch PLAN{at}"
+            )
+        return
+    send(
+        site,
+        name,
+        address=AUTO,
+        approved=approved,
+        amount=amount,
+        person=person,
+        typed=not is_scripted(False),
+        detach=detach,
+        json=json,
+    )
+
+
+def _knows(job: str) -> bool:
+    """Whether the cluster that is meant without a word is the one that ran this job."""
+    from raykit.fleet.jobs.address import address_of, connect
+
+    try:
+        return connect(address_of(AUTO)).job(job) is not None
+    except RaykitError:
+        return False
 
 
 def _plain(approved: Approving) -> str:

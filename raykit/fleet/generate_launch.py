@@ -25,7 +25,7 @@ from raykit.fleet.generate_probe import Asked, Asking, Prober
 from raykit.fleet.generate_sets import Changed, Wanted
 from raykit.fleet.generate_task import GENERATE, Maker, Terms
 from raykit.fleet.pool.settings import PoolSettings
-from raykit.fleet.session import RayHere, open_ray
+from raykit.fleet.session import RayHere, labels_of, open_ray
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
@@ -106,7 +106,11 @@ class Launch:
     def _ray(self) -> Iterator[RayHere]:
         """The Ray to work in, with the actor that answers for the money."""
         local = open_ray(
-            cpus=self._slots, spare=SPARE_CPUS, resources={GENERATE.role: float(self._slots)}, say=self._say
+            cpus=self._slots,
+            spare=SPARE_CPUS,
+            resources={GENERATE.role: float(self._slots)},
+            labels=labels_of(self._site.plan, GENERATE.role),
+            say=self._say,
         )
         try:
             self._seat = replace(self._seat, idle_s=local.idle_s)

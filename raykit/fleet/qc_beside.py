@@ -18,7 +18,7 @@ from raykit.fleet.pool.pool import Glance
 from raykit.fleet.pool.settings import PoolSettings, RayLost, Wants, not_watched
 from raykit.fleet.qc_pictures import draw_qc
 from raykit.fleet.qc_pool import QcPool
-from raykit.fleet.session import cpus_here, require_room_here
+from raykit.fleet.session import cpus_here, labels_of, require_room_here
 from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Spending
 from raykit.plan import Plan
@@ -52,10 +52,12 @@ def require_apart(plan: Plan) -> None:
     """Let only a plan start whose checks have accelerators of their own, or a written reason to share.
 
     Raises:
-        GateError: training would hold all CPUs that there are here; or the cluster of this Ray job is too small.
+        GateError: training would hold all CPUs that there are here; or the cluster of this Ray job is too small, or has
+            no node with the labels that the plan asks for.
         RaykitError: that cluster could not be joined.
     """
-    require_room_here(cpus=plan.run.workers + (0 if plan.qc is None else slots_of(plan)))
+    cpus = plan.run.workers + (0 if plan.qc is None else slots_of(plan))
+    require_room_here(cpus=cpus, labels=labels_of(plan, "train", "qc"))
     if plan.qc is None or plan.qc.shares is not None or spare_cpus(plan) >= 1:
         return
     cpus, held = cpus_here(), plan.run.workers * plan.run.threads

@@ -19,7 +19,7 @@ from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.qc_beside import price_of, settings_of
 from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.qc_task import QC
-from raykit.fleet.session import RayHere, open_ray
+from raykit.fleet.session import RayHere, labels_of, open_ray
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site, stored_site
 from raykit.fleet.spending import Spending, open_spending
@@ -103,7 +103,11 @@ class _Run:
     def work(self) -> Outcome:
         with self._signals.handled() as handle:
             local = open_ray(
-                cpus=self._slots, spare=SPARE_CPUS, resources={QC.role: float(self._slots)}, say=self._say
+                cpus=self._slots,
+                spare=SPARE_CPUS,
+                resources={QC.role: float(self._slots)},
+                labels=labels_of(self._site.plan, QC.role),
+                say=self._say,
             )
             try:
                 handle()  # Ray has put its own handlers there

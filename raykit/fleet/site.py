@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +36,9 @@ from raykit.train.owncode import own_files, scope_of
 from raykit.train.prepare import Prepared, prepare
 from raykit.train.recipe import recipe_folder
 from raykit.train.revision import Git, git_of
+
+SENT_GIT = "RAYKIT_GIT"
+"""Set by the entry of a Ray job: the file in which the client has written what git knew of the code that it sent."""
 
 RUN = "main"
 """The run of a plan that is not a search."""
@@ -99,7 +104,15 @@ def site_of(plan_path: Path, root: str) -> Site:
     """
     data, plan = read_plan_file(plan_path)
     require_supported(plan)
-    return replace(place(plan, data, recipe_folder(plan.recipe, plan_path), root), plan_path=plan_path)
+    site = replace(place(plan, data, recipe_folder(plan.recipe, plan_path), root), plan_path=plan_path)
+    git = _sent_git()
+    return site if git is None else replace(site, stored=Stored(files=code_files(site), git=git))
+
+
+def _sent_git() -> Git | None:
+    """What git knew of the code where it was sent from; None unless it came with a Ray job."""
+    sent = os.environ.get(SENT_GIT)
+    return None if sent is None else Git(**json.loads(Path(sent).read_bytes()))
 
 
 def place(plan: Plan, data: bytes, folder: Path, root: str) -> Site:

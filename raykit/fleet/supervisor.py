@@ -17,7 +17,7 @@ from raykit.fleet.outcome import Outcome
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.qc_beside import QcBeside, slots_of, words
 from raykit.fleet.run_loop import RunLoop, Say, Tell
-from raykit.fleet.session import RayHere, open_ray
+from raykit.fleet.session import RayHere, labels_of, open_ray
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving
@@ -140,6 +140,7 @@ class _Launch:
             cpus=plan.run.workers + slots,
             spare=SPARE_CPUS,
             resources={"qc": float(slots)} if slots else {},
+            labels=labels_of(plan, "train", "qc"),
             say=self._say,
         )
         purse = self._loop.purse

@@ -201,7 +201,8 @@ def not_yet(plan: Plan) -> list[str]:
     asked = {
         "[data]: rows from anywhere but the recipe": plan.data,
         "[comparison]: arms that are trained side by side": plan.comparison,
-        "[pools]: machines other than this one": any(pool.nodes for pool in plan.pools.values()),
+        "[pools]: nodes with labels for the rows of a search": plan.search is not None
+        and any(pool.nodes for pool in plan.pools.values()),
         'run.shard = "fsdp2": sharded parameters': run.shard != "ddp",
     }
     return [what for what, given in asked.items() if given]

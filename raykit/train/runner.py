@@ -62,6 +62,7 @@ def fit(
             num_workers=LOCAL_MODE if here else plan.run.workers,
             use_gpu=gpu,
             resources_per_worker={"CPU": 1, **({"GPU": 1} if gpu else {})},
+            label_selector=_labels(plan),
         ),
         run_config=RunConfig(
             name=name,
@@ -77,6 +78,12 @@ def fit(
     if refusal.exists():
         kind, _, message = refusal.read_text().partition(": ")
         raise by_kind(kind)(message)
+
+
+def _labels(plan: Plan) -> dict[str, str] | None:
+    """What a node has to have to train on; None where the plan says nothing."""
+    pool = plan.pools.get("train")
+    return dict(pool.nodes) if pool is not None and pool.nodes else None
 
 
 def _rank(config: dict[str, Any]) -> None:

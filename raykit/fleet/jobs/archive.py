@@ -9,19 +9,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Final
 
 from raykit.errors import PlanError
 from raykit.fleet.package import digest_of_files, package_files
 from raykit.plan import Plan
+from raykit.train.revision import Git
 
 MAX_WORK_BYTES: Final = 64 * 2**20
 """What a working directory may come to. Data belongs where every node reaches it."""
 FOLDER: Final = "job"
+GIT: Final = "git.json"
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _TAG: Final = "py3-none-any"
@@ -58,10 +61,12 @@ def wheel() -> Package:
     return _package(f"raykit-{version}-{build}-{_TAG}", files, digest)
 
 
-def working_dir(plan: Plan, name: str, plan_bytes: bytes, code: Mapping[str, bytes]) -> tuple[Package, str]:
-    """The plan, its shared file and the recipe's own code, and where the plan is in it. Nothing else is sent.
+def working_dir(
+    plan: Plan, name: str, plan_bytes: bytes, code: Mapping[str, bytes], git: Git
+) -> tuple[Package, str]:
+    """The plan, its shared file, the recipe's own code and what git knows of that; and where the plan is in it.
 
-    `name` is what the plan's file is called.
+    Nothing else is sent. `name` is what the plan's file is called.
 
     Raises:
         PlanError: it is larger than a working directory may be.
@@ -75,6 +80,7 @@ def working_dir(plan: Plan, name: str, plan_bytes: bytes, code: Mapping[str, byt
     files[at] = plan_bytes
     if shared is not None and shared.name not in code:
         files[shared.name.replace("../", "")] = shared.data
+    files[GIT] = json.dumps(asdict(git), sort_keys=True).encode()
     size = sum(map(len, files.values()))
     if size > MAX_WORK_BYTES:
         raise PlanError(

@@ -15,7 +15,7 @@ from raykit.fleet.jobs.api import JobInfo, JobsApi, NewJob
 from raykit.fleet.jobs.archive import Package, wheel, working_dir
 from raykit.fleet.jobs.operation import Chosen, Operation, choose, send
 from raykit.fleet.jobs.standing import require_free, standing_of
-from raykit.fleet.site import Site, code_files
+from raykit.fleet.site import Site, git_facts
 from raykit.ids import digest_of
 from raykit.train.prepare import Prepared
 
@@ -76,7 +76,7 @@ def submit(
     if chosen.there is not None:
         return Sent(info=chosen.there, chosen=chosen, new=False)
     name = PLAN if site.plan_path is None else site.plan_path.name
-    work, at = working_dir(site.plan, name, site.plan_bytes, code_files(site))
+    work, at = working_dir(site.plan, name, site.plan_bytes, ready.files, git_facts(site, ready))
     own = wheel()
     say(f"sending {_described(work)}, and raykit {metadata.version('raykit')} ({own.digest[:12]})")
     job = NewJob(

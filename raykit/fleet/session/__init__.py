@@ -2,6 +2,7 @@
 does a cluster ask for its token."""
 
 from raykit.fleet.session.here import RayHere, cpus_here, in_ray_job, job_here, open_ray, require_room_here
+from raykit.fleet.session.labels import labels_of
 from raykit.fleet.session.leftovers import Session, describe_sessions, end_leftovers
 from raykit.fleet.session.local import LocalRay, start_local
 from raykit.fleet.session.probe import check_cluster
@@ -21,6 +22,7 @@ __all__ = [
     "end_leftovers",
     "in_ray_job",
     "job_here",
+    "labels_of",
     "open_ray",
     "require_room_here",
     "start_local",

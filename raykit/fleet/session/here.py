@@ -12,6 +12,7 @@ from ray._private import worker as ray_worker
 
 from raykit.errors import Unknown
 from raykit.fleet.session.joined import JoinedRay, cluster_most, join_ray, require_room
+from raykit.fleet.session.labels import Labels, require_labels, require_no_labels
 from raykit.fleet.session.leftovers import end_leftovers
 from raykit.fleet.session.local import start_local
 
@@ -80,15 +81,17 @@ def open_ray(
     gpus: int = 0,
     spare: int = 0,
     resources: Mapping[str, float] | None = None,
+    labels: Labels | None = None,
     say: Callable[[str], None],
 ) -> RayHere:
     """The Ray to work in: the cluster that runs this Ray job; outside of a job a private one on this machine.
 
-    The work needs `cpus` and `gpus` at once. A private Ray has `spare` CPUs more, and these `resources`; before it
-    starts, what killed launches have left is ended. Call it from the main thread.
+    The work needs `cpus` and `gpus` at once, and nodes with the `labels` of each pool. A private Ray has `spare` CPUs
+    more, and these `resources`; before it starts, what killed launches have left is ended. Call it from the main
+    thread.
 
     Raises:
-        GateError: the cluster that runs this job can never give so much.
+        GateError: the cluster that runs this job can never give so much; or there is none, and labels are asked for.
         InvalidInput: this process already uses another Ray, this is not the main thread, or the folder of sessions
             cannot be used.
         InsecureClusterError: the Ray would listen beyond loopback, or serve without a token.
@@ -96,9 +99,10 @@ def open_ray(
         RaykitError: Ray did not start, or could not be joined.
     """
     here: RayHere
+    require_room_here(cpus=cpus, gpus=gpus, labels=labels)
     if in_ray_job():
-        here = _the_cluster()
-        require_room(cpus=cpus, gpus=gpus)
+        here = joined = _the_cluster()
+        joined.labels = labels or {}
         say(f"joined the Ray cluster of this job, {here.session}")
     else:
         for ended in end_leftovers():
@@ -123,16 +127,19 @@ def cpus_here() -> int:
     return int(cluster_most()["CPU"])
 
 
-def require_room_here(*, cpus: int, gpus: int = 0) -> None:
+def require_room_here(*, cpus: int, gpus: int = 0, labels: Labels | None = None) -> None:
     """See, before anything is reserved, that work could ever have so much at once. A private Ray is as large as asked.
 
     Raises:
-        GateError: the cluster that runs this job can never give so much.
+        GateError: the cluster that runs this job can never give so much; or there is none, and labels are asked for.
         RaykitError: the cluster could not be joined; see `open_ray`.
     """
-    if in_ray_job():
-        _the_cluster()
-        require_room(cpus=cpus, gpus=gpus)
+    if not in_ray_job():
+        require_no_labels(labels or {})
+        return
+    _the_cluster()
+    require_room(cpus=cpus, gpus=gpus)
+    require_labels(labels or {})
 
 
 _joined: list[JoinedRay] = []

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +45,8 @@ class JoinedRay:
     """The cluster that runs this job. `join_ray` makes one; close it at the end."""
 
     def __init__(self, address: str, dashboard_url: str, folder: Path) -> None:
+        self.labels: Mapping[str, Mapping[str, str]] = {}
+        """By pool: what a node has to have for its workers."""
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._url = dashboard_url
@@ -77,8 +80,9 @@ class JoinedRay:
         return IDLE_S
 
     def wants(self, role: str) -> dict[str, Any]:
-        """Nothing beside CPUs and GPUs: nobody has made a resource of that name here."""
-        return {}
+        """A node with the labels of its pool; nobody has made a resource of that name here."""
+        labels = self.labels.get(role)
+        return {"label_selector": dict(labels)} if labels else {}
 
     def lost(self) -> Unknown | None:
         """What has become of the cluster, if nobody has reached its head for a while."""
@@ -152,6 +156,11 @@ def require_room(*, cpus: int, gpus: int) -> None:
                 rule=f"a cluster with {wanted} {what}s or more, for training and the workers beside it",
                 remedy="fewer run.workers, or fewer pools.qc.gpus, or a larger cluster",
             )
+
+
+def may_grow() -> bool:
+    """Whether the cluster starts nodes by itself, so that what it has now says little."""
+    return bool(ray_state.get_max_resources_from_cluster_config())
 
 
 def cluster_most() -> dict[str, float]:

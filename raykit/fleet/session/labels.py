@@ -1,0 +1,60 @@
+"""Nodes with labels: what a plan's pools ask of a cluster, and whether it has any such node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ray
+
+from raykit.errors import GateError
+from raykit.fleet.session.joined import may_grow
+from raykit.plan import Plan
+
+Labels = Mapping[str, Mapping[str, str]]
+"""By pool: the labels that a node of it has."""
+
+
+def labels_of(plan: Plan, *pools: str) -> dict[str, dict[str, str]]:
+    """What a plan asks of the nodes of these pools, by pool; nothing of those that ask for nothing."""
+    return {
+        name: dict(plan.pools[name].nodes) for name in pools if name in plan.pools and plan.pools[name].nodes
+    }
+
+
+def require_labels(labels: Labels) -> None:
+    """See that the cluster which this process is connected to has a node for each pool, or grows by itself.
+
+    Raises:
+        GateError: it has none: the pool would wait for ever.
+    """
+    known = [node.get("Labels") or {} for node in ray.nodes() if node.get("Alive")]
+    for pool, wanted in labels.items():
+        if not may_grow() and not any(wanted.items() <= has.items() for has in known):
+            raise GateError(
+                f"no node of the cluster has {_shown(wanted)}: pool {pool} would wait for ever",
+                field=f"pools.{pool}.nodes",
+                value=dict(wanted),
+                rule="labels that a node of the cluster has",
+                remedy=f"other labels; there are: {'; '.join(sorted({_shown(has) for has in known}))[:500]}",
+            )
+
+
+def require_no_labels(labels: Labels) -> None:
+    """Let only a plan run in a private Ray that does not ask for nodes with labels.
+
+    Raises:
+        GateError: it does.
+    """
+    for pool, wanted in labels.items():
+        raise GateError(
+            f"pool {pool} asks for nodes with {_shown(wanted)}, and a launch without a cluster has this machine only",
+            field=f"pools.{pool}.nodes",
+            value=dict(wanted),
+            rule="a cluster whose nodes have these labels",
+            remedy="raykit submit PLAN --address URL",
+        )
+
+
+def _shown(labels: Mapping[str, str]) -> str:
+    own = {key: value for key, value in labels.items() if key != "ray.io/node-id"}
+    return ", ".join(f"{key} = {value}" for key, value in sorted(own.items())) or "no labels"
