@@ -346,6 +346,12 @@ def selects_by_development(her: Newcomer, found: Finding) -> None:
     her.set(found.field, her.read(found, r'("min development\.<metric>")').replace("<metric>", metric))
 
 
+def judges_by_development(her: Newcomer, found: Finding) -> None:
+    """The printed form of a metric, with the one that was there."""
+    metric = her.read(found, r"report_only\.(\w+)")
+    her.set(found.field, her.read(found, r'("development\.<metric>")').replace("<metric>", metric))
+
+
 def quotes_text(her: Newcomer, found: Finding) -> None:
     """Text stands in quotes: in the line that was named."""
     her.read(found, r'(text in "quotes")')
@@ -702,6 +708,44 @@ DECIDES = (
     ),
 )  # fmt: skip
 
+SEARCHES = (
+    Case(
+        title="A search that is judged by rows that only report",
+        desk=Workshop.digits,
+        plan="search.toml",
+        mistake=(('metric     = "development.ratio"', 'metric     = "report_only.ratio"'),),
+        moves={"search.metric": judges_by_development},
+        exits=(2,),
+    ),
+    Case(
+        title="More repeats than there are trials",
+        desk=Workshop.digits,
+        plan="search.toml",
+        mistake=(("top = 2", "top = 12"),),
+        moves={"search.repeats.top": takes(r"at most (\d+)")},
+        exits=(2,),
+    ),
+    Case(
+        title="A grid with another number of settings than there are trials",
+        desk=Workshop.digits,
+        plan="search.toml",
+        mistake=(
+            ('name = "optuna.tpe"', 'name = "grid"'),
+            ("{ loguniform = [1e-4, 5e-2] }", "{ choice = [1e-3, 5e-3] }"),
+        ),
+        moves={"search.trials": takes(r"\b(\d+): every setting of the grid")},
+        exits=(2,),
+    ),
+    Case(
+        title="A scheduler that comes too late",
+        desk=Workshop.digits,
+        plan="search.toml",
+        mistake=(("grace_updates = 100", "grace_updates = 400"),),
+        moves={"search.scheduler.grace_updates": knows(200)},
+        exits=(2,),
+    ),
+)
+
 MONEY = (
     Case(
         title="A pool without a rate",
@@ -830,6 +874,7 @@ THERE = (
 GROUPS = {
     "The file": FILE,
     "What decides": DECIDES,
+    "A search": SEARCHES,
     "Money": MONEY,
     "What is there already": THERE,
 }
