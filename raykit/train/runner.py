@@ -8,6 +8,7 @@ nothing that Ray keeps or loses can change a run.
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import ray.train
 import ray.train.collective
 import ray.train.torch
+import ray.util
 import torch.distributed as dist
 from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -101,7 +103,7 @@ def _rank(config: dict[str, Any]) -> None:
 
 
 def _join(task: Task) -> Gang:
-    """This rank's gang. Ranks meet in a private file: the usual meeting point listens on every address.
+    """This rank's gang. Ranks of one node meet in a private file: a meeting point of TCP listens on every address.
 
     While rank 0 holds, the others wait for it in the all-reduce of the next update: that must outlast a hold.
     """
@@ -110,16 +112,26 @@ def _join(task: Task) -> Gang:
         rank=context.get_world_rank(), world=context.get_world_size(), device=ray.train.torch.get_device()
     )
     if gang.world > 1:
-        made = tempfile.mkdtemp(prefix="raykit-gang-") if gang.leads else None
+        made = _meeting(context.get_local_world_size() == gang.world) if gang.leads else None
         meeting = ray.train.collective.broadcast_from_rank_zero(made)
         dist.init_process_group(
             "nccl" if gang.device.type == "cuda" else "gloo",
-            init_method=f"file://{meeting}/store",
+            init_method=meeting,
             rank=gang.rank,
             world_size=gang.world,
             timeout=GANG_TIMEOUT + timedelta(seconds=task.hold_s),
         )
     return gang
+
+
+def _meeting(one_node: bool) -> str:
+    """Where the ranks of a gang meet."""
+    if one_node:
+        return f"file://{tempfile.mkdtemp(prefix='raykit-gang-')}/store"
+    host = ray.util.get_node_ip_address()
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return f"tcp://{host}:{free.getsockname()[1]}"
 
 
 def _preemption() -> str | None:

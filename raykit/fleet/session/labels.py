@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import ray
 
 from raykit.errors import GateError
 from raykit.fleet.session.joined import may_grow
+from raykit.pauses import Role
 from raykit.plan import Plan
+from raykit.read.sizing import pool_of
 
 Labels = Mapping[str, Mapping[str, str]]
 """By pool: the labels that a node of it has."""
 
 
-def labels_of(plan: Plan, *pools: str) -> dict[str, dict[str, str]]:
+_OPERATORS: Final = ("!", "in(")
+"""Ray's own, in a value: which nodes they leave is for Ray to say."""
+
+
+def labels_of(plan: Plan, *pools: Role) -> dict[str, dict[str, str]]:
     """What a plan asks of the nodes of these pools, by pool; nothing of those that ask for nothing."""
-    return {
-        name: dict(plan.pools[name].nodes) for name in pools if name in plan.pools and plan.pools[name].nodes
-    }
+    asked = {name: pool_of(plan, name) for name in pools}
+    return {name: dict(pool.nodes) for name, pool in asked.items() if pool is not None and pool.nodes}
 
 
 def require_labels(labels: Labels) -> None:
@@ -28,14 +34,15 @@ def require_labels(labels: Labels) -> None:
         GateError: it has none: the pool would wait for ever.
     """
     known = [node.get("Labels") or {} for node in ray.nodes() if node.get("Alive")]
-    for pool, wanted in labels.items():
+    for pool, asked in labels.items():
+        wanted = {key: value for key, value in asked.items() if not value.startswith(_OPERATORS)}
         if not may_grow() and not any(wanted.items() <= has.items() for has in known):
             raise GateError(
                 f"no node of the cluster has {_shown(wanted)}: pool {pool} would wait for ever",
                 field=f"pools.{pool}.nodes",
                 value=dict(wanted),
                 rule="labels that a node of the cluster has",
-                remedy=f"other labels; there are: {'; '.join(sorted({_shown(has) for has in known}))[:500]}",
+                remedy=f"other labels: its nodes have {'; '.join(sorted({_shown(has) for has in known}))[:500]}",
             )
 
 
