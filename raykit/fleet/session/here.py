@@ -15,6 +15,7 @@ from raykit.fleet.session.joined import JoinedRay, cluster_most, join_ray, requi
 from raykit.fleet.session.labels import Labels, require_labels, require_no_labels
 from raykit.fleet.session.leftovers import end_leftovers
 from raykit.fleet.session.local import start_local
+from raykit.fleet.session.nodes import require_same_raykit
 
 JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray's own variable, which its job supervisor sets for the entrypoint of a job, and for nothing else."""
@@ -103,6 +104,7 @@ def open_ray(
     if in_ray_job():
         here = joined = _the_cluster()
         joined.labels = labels or {}
+        require_same_raykit(say)
         say(f"joined the Ray cluster of this job, {here.session}")
     else:
         for ended in end_leftovers():
