@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raykit.cli import output, searchlook
+from raykit.cli import look, output, searchlook
 from raykit.cli.options import LAUNCH, at_root, open_root
 from raykit.cli.progress import display
 from raykit.errors import ApprovalError
@@ -63,18 +63,24 @@ def _tell(site: Site, outcome: SearchOutcome, lifted: InForce | None, *, json: b
     """What the search came to: its table, its pick, its pictures, and the way on."""
     found = open_root(site.root)
     read = found.search(site.name)
-    pictures = [] if outcome.already else [*_charts(read, site), *outcome.pictures]
+    charts = () if outcome.already else _charts(read, site)
     if json:
         lifting = {} if lifted is None else {"was_paused": lifted.pause.plain()}
-        output.print_json({**record(read, outcome), "pictures": pictures, **lifting})
+        output.print_json({**record(read, outcome), "pictures": [*charts, *outcome.pictures], **lifting})
         return
+    at = at_root(site.root)
     if outcome.already:
         output.print_lines([f"{site.name} is over already; nothing was written."])
     if outcome.stopped is not None:
         output.print_lines([f"  stopped   {outcome.stopped}; nothing is lost"])
-    at = at_root(site.root)
     output.print_lines(searchlook.whole(read, most=searchlook.MOST_ROWS, columns=output.width(), at=at))
-    output.print_lines(f"  picture   {found.store.url}/{key}" for key in pictures)
+    output.print_lines(f"  chart     {found.store.url}/{key}" for key in charts)
+    if outcome.pictures:
+        folder = outcome.pictures[0].rpartition("/")[0]
+        output.print_lines(
+            [f"  qc        {look.many(len(outcome.pictures), 'picture')} in {found.store.url}/{folder}"]
+        )
+    output.print_lines([f"  page      raykit report {site.name}{at}"])
 
 
 def _charts(read: SearchRead, site: Site) -> tuple[str, ...]:

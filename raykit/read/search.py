@@ -31,7 +31,7 @@ from raykit.read.searchview import (
     verdict_of,
 )
 from raykit.read.view import LIVE, RunView, view_run
-from raykit.records import BY_BUDGET, Driven, EvaluationRow, LetGo, Place, RowEnded
+from raykit.records import BY_BUDGET, Driven, EvaluationRow, LetGo, RowEnded
 from raykit.search import RowState, pick
 from raykit.search import SearchState as Folded
 from raykit.store.attempts import sealed
@@ -97,11 +97,12 @@ class SearchReader:
         rows = tuple(_row(row, live.get(row.n), spent.get(row.run)) for row in found.rows)
         pause = in_force(acts, scopes_of(self.experiment, "search", said.contract))
         lock = self._lock(said.plan)
-        place = self._driver(now)
-        state = _state(found, rows, pause, acts, driven=place is not None)
+        driver = self._driver(now)
+        state = _state(found, rows, pause, acts, driven=driver is not None)
         at_work = [row for row in found.rows if row.n in live and live[row.n].status in AT_WORK]
         incumbent, worthwhile = _incumbent(lock), _worthwhile(lock, said.metric)
         launches = tuple(row.launches[-1].launch for row in at_work)
+        launches += () if driver is None else (driver.driver,)  # its own, for what it does beside the rows
         return SearchRead(
             registration=said,
             digest=sha256(sealed(said)),
@@ -115,7 +116,7 @@ class SearchReader:
             incumbent=incumbent,
             worthwhile=worthwhile,
             cost=sum(row.cost for row in rows),
-            place=place,
+            place=None if driver is None else driver.place,
             launches=launches,
             money=money_of(
                 self._store,
@@ -173,7 +174,7 @@ class SearchReader:
                 found[run] = _Spent(before.cost + lease.charged, before.accelerator_ms + accelerator_ms)
         return found
 
-    def _driver(self, now: float) -> Place | None:
+    def _driver(self, now: float) -> Driven | None:
         """The process that has the search and is alive; of one that cannot be seen from here, its last word counts."""
         assert self.log is not None
         events = [event for entry in self.log.entries for event in entry.events]
@@ -183,7 +184,7 @@ class SearchReader:
         lives = alive(newest.place)
         if lives is None:
             lives = now - self.log.entries[-1].at < DRIVER_HEARD_S
-        return newest.place if lives else None
+        return newest if lives else None
 
     def _lock(self, digest: str) -> Lock | None:
         """The lock of its plan; a search whose lock is gone can still be looked at."""

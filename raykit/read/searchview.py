@@ -230,7 +230,7 @@ class SearchRead:
     place: Place | None = None
     """The process that drives it, while one does."""
     launches: tuple[str, ...] = ()
-    """Of rows that are at work."""
+    """Of rows that are at work, and of what their driver does beside them."""
     pause: InForce | None = None
     cancelled: Cancelled | None = None
     qc: Mapping[str, int] | None = None
