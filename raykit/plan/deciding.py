@@ -87,6 +87,9 @@ class Value(Table):
     first: Text | None = Field(
         None, description="why a subset, a shorter schedule or a paired continuation cannot answer first"
     )
+    tuned: Text | None = Field(
+        None, description="how settings were tuned anew for another batch size or scale, or why they hold"
+    )
 
 
 class Protocol(Table):

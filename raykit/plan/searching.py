@@ -28,6 +28,12 @@ def broken_search(
     if sound:
         yield from _settings(search)
         yield from _first(search)
+    if search.trials == 1:
+        yield Finding(
+            (*AT, "trials"),
+            "is 1: one setting says nothing of any other",
+            "at least 2; or no [search], and the setting in run.params",
+        )
     if search.concurrent > search.rows:
         yield Finding(
             (*AT, "concurrent"),

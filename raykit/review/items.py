@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from raykit.errors import PlanError, ReviewError
 from raykit.plan import Judged, Option
-from raykit.review import afterwards, category, conduct, premise, strictness
+from raykit.review import afterwards, category, conduct, premise, strictness, tuning
 from raykit.review.conduct import KEPT_BACK
 from raykit.review.diagnosis import flaws
 from raykit.review.evidence import Evidence
@@ -48,7 +48,7 @@ ITEMS: tuple[Rule, ...] = (
 )
 """The twenty items of a review, in their order."""
 
-RULES: tuple[Rule, ...] = (*strictness.RULES, *category.RULES, *afterwards.RULES)
+RULES: tuple[Rule, ...] = (*strictness.RULES, *tuning.RULES, *category.RULES, *afterwards.RULES)
 """What is judged beside them: reasons, categories, and what earlier results mean."""
 
 
