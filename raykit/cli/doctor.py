@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +29,8 @@ TESTED_RAY = (2, 60)
 SPACE_WARN_BYTES = 5_000_000_000
 SPACE_BAD_BYTES = 200_000_000
 MEMORY_WARN_BYTES = 2_000_000_000
+LEAST_CPUS = 2
+"""Of a cluster: training, and a check beside it."""
 CLOCK_START = 1_735_689_600  # 2025-01-01: before it, no machine that runs this has a right clock
 
 SETTINGS = (
@@ -55,12 +57,23 @@ class Line:
     """What a bad line makes the command end with."""
 
 
-def doctor(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def doctor(
+    root: Root = DEFAULT_ROOT,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="URL", help="A cluster's dashboard, or auto: is it fit, too?"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Look at versions, processors, memory, space, the store, settings, and what dead launches left behind.
 
+    With --address also at that cluster: whether it answers, asks for its token, and what it has; 7 if it does not ask.
     Each line is ok, warn or bad, and says what to do if it is not ok. The exit code is 0 unless one is bad.
     """
-    lines = [line for check in _checks(root) for line in _careful(check)]
+    looks = _checks(root)
+    if address is not None:
+        looks.append(lambda: cluster(address))
+    lines = [line for look in looks for line in _careful(look)]
     worst = max((line.exit_code for line in lines if line.state == "bad"), default=0)
     if as_json:
         checks = [{key: value for key, value in asdict(line).items() if value is not None} for line in lines]
@@ -280,9 +293,8 @@ def permissions(root: str) -> Iterator[Line]:
 def ray_address() -> Iterator[Line]:
     """Does the environment name another cluster?"""
     if "RAY_ADDRESS" in os.environ:
-        yield _warn(
-            "RAY_ADDRESS", "is set; a launch starts its own Ray and does not use it", "unset RAY_ADDRESS"
-        )
+        found = "is set: raykit submit means it where no dev cluster is up; a launch starts its own Ray"
+        yield _warn("RAY_ADDRESS", found, "unset RAY_ADDRESS, or give --address each time")
     else:
         yield _ok("RAY_ADDRESS", "not set")
 
@@ -311,12 +323,20 @@ def sessions() -> Iterator[Line]:
     Raises:
         InsecureClusterError: the folder of the sessions is not private.
     """
+    from raykit.fleet.dev import is_dev
     from raykit.fleet.session import describe_sessions
 
     found = describe_sessions()
     for session in found:
         processes = f"{len(session.processes)} processes"
-        if session.state == "alive":
+        if session.ports is not None:
+            processes += f", ports {session.ports.first}-{session.ports.first + session.ports.count - 1}"
+        if session.state == "alive" and is_dev(session):
+            where = f"dashboard {session.dashboard_url}, token {session.token_path}"
+            yield _ok("dev cluster", f"{session.session}: up, {processes}, {where}")
+        elif session.state == "left over" and is_dev(session):
+            yield _warn("dev cluster", f"{session.session}: killed, {processes}", "raykit dev down")
+        elif session.state == "alive":
             yield _ok("session", f"{session.session}: in use, {processes}")
         elif session.state == "elsewhere":
             yield _ok("session", f"{session.session}: of another container, not judged here")
@@ -325,3 +345,35 @@ def sessions() -> Iterator[Line]:
             yield _warn("session", f"{session.session}: {session.state}, {processes}", remedy)
     if not found:
         yield _ok("sessions", "none in use, none left over")
+
+
+# --- a cluster ----------------------------------------------------------------------------------------------
+
+
+def cluster(said: str) -> Iterator[Line]:
+    """Does a cluster answer, ask for its token, run a Ray and a raykit that fit, and what has it?
+
+    Raises:
+        InsecureClusterError: it answers without a token, or to a wrong one.
+        InvalidInput: nobody answers there, there is no token, or the cluster does not accept it.
+        DeadlineError: no answer in time.
+        RaykitError: it answered with an error of its own.
+    """
+    from raykit.fleet.jobs.address import address_of, connect
+
+    address = address_of(said)
+    api = connect(address)
+    yield _ok("cluster", f"{address.url}: 401 without a token, 403 to a wrong one, 200 to its own")
+    there, here = api.ray_version(), metadata.version("ray")
+    if _release(there) == _release(here):
+        yield _ok("cluster's ray", there)
+    else:
+        yield _warn("cluster's ray", f"{there}, and {here} here", f"install ray {there} here")
+    has = api.resources()
+    found = f"{has.get('CPU', 0):g} CPUs, {has.get('GPU', 0):g} GPUs on {has.get('nodes', 0):g} node{'' if has.get('nodes') == 1 else 's'}"
+    if has.get("CPU", 0) < LEAST_CPUS:
+        yield _warn("cluster has", found, "2 CPUs or more: one for training, one for its checks")
+    else:
+        yield _ok("cluster has", found)
+    sent = sorted({job.metadata["raykit"] for job in api.jobs() if not job.over and "raykit" in job.metadata})
+    yield _ok("cluster's raykit", f"travels with each job; running now: {', '.join(sent) or 'none'}")

@@ -13,7 +13,7 @@ import psutil
 from raykit.errors import InvalidInput, NotFoundError
 from raykit.fleet.dev import find_dev
 from raykit.fleet.jobs.api import JobsApi
-from raykit.fleet.session import check_cluster
+from raykit.fleet.session.probe import require_accepted, require_asking
 from raykit.fleet.session.token import environment_token, read_token
 
 AUTO: Final = "auto"
@@ -75,12 +75,13 @@ def connect(address: Address) -> JobsApi:
     """The Jobs API of a cluster that is seen to refuse strangers.
 
     Raises:
-        InsecureClusterError: it answers without a token, or to a wrong one.
+        InsecureClusterError: it answers without a token, or to a wrong one; or others can read the token's file.
         InvalidInput: nobody answers there, there is no token, or the cluster does not accept it.
         DeadlineError: no answer in time.
     """
+    require_asking(address.url)  # first: what is wrong with the token here says nothing about the cluster
     token = token_of(address)
-    check_cluster(address.url, token)
+    require_accepted(address.url, token)
     assert token is not None
     return JobsApi(address.url, token)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -98,6 +99,21 @@ class JobsApi:
             RaykitError: the cluster answered with an error of its own.
         """
         return str(self._json("GET", "/api/version")["ray_version"])
+
+    def resources(self) -> Counter[str]:
+        """What the nodes have that are there now, by resource, and how many `nodes` that are.
+
+        Raises:
+            InvalidInput: nobody answers there, or the token is not the cluster's.
+            DeadlineError: no answer in time.
+            RaykitError: the cluster answered with an error of its own.
+        """
+        has: Counter[str] = Counter()
+        for node in self._json("GET", "/api/v0/nodes?detail=1&limit=10000")["data"]["result"]["result"]:
+            if node["state"] == "ALIVE":
+                has["nodes"] += 1
+                has.update(Counter(node.get("resources_total") or {}))
+        return has
 
     def jobs(self) -> list[JobInfo]:
         """Every submitted job that the cluster knows of, the newest last.

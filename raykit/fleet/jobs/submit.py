@@ -115,6 +115,7 @@ def metadata_of(
     """What the dashboard shows of the job: which plan, contract and reservation it is, and for whom."""
     lease = lease_of(chosen.launch, 1)
     said = {
+        "job_name": f"raykit {operation.kind} {site.name}",
         "raykit": f"{metadata.version('raykit')} {raykit[:12]}",
         "operation": operation.kind,
         "experiment": site.name,

@@ -83,13 +83,14 @@ def open_ray(
     spare: int = 0,
     resources: Mapping[str, float] | None = None,
     labels: Labels | None = None,
+    shown: Mapping[str, str] | None = None,
     say: Callable[[str], None],
 ) -> RayHere:
     """The Ray to work in: the cluster that runs this Ray job; outside of a job a private one on this machine.
 
     The work needs `cpus` and `gpus` at once, and nodes with the `labels` of each pool. A private Ray has `spare` CPUs
-    more, and these `resources`; before it starts, what killed launches have left is ended. Call it from the main
-    thread.
+    more, and these `resources`, and its dashboard shows what is `shown`; before it starts, what killed launches have left
+    is ended. Call it from the main thread.
 
     Raises:
         GateError: the cluster that runs this job can never give so much; or there is none, and labels are asked for.
@@ -110,7 +111,7 @@ def open_ray(
         for ended in end_leftovers():
             say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
         say("starting a private Ray on this machine")
-        here = start_local(cpus=cpus + spare, resources=resources or {})
+        here = start_local(cpus=cpus + spare, resources=resources or {}, shown=shown)
     # Ray prints what happens to its workers on this process's stdout, where the result belongs.
     ray_worker._worker_logs_enabled = False
     say(f"dashboard {here.dashboard_url}")

@@ -122,7 +122,7 @@ def join_ray(address: str) -> JoinedRay:
         raise InvalidInput("this process already uses a Ray", remedy="ray.shutdown()")
     never_connect_unasked()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    token = environment_token()
+    token = environment_token(private=False)
     if token is not None:
         os.environ["RAY_AUTH_MODE"] = "token"
         read_token_again()  # ray may have been imported before

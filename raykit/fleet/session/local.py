@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import ray
 from ray._private import parameter, ray_constants, services
 from ray._private import utils as ray_utils
+from ray.job_config import JobConfig
 
 from raykit.errors import DeadlineError, InsecureClusterError, InvalidInput, RaykitError, Unknown
 from raykit.fleet.session.driver import (
@@ -166,7 +167,7 @@ class LocalRay:
     ) -> None:
         self.close()
 
-    def _start(self, *, cpus: int, resources: Mapping[str, float]) -> None:
+    def _start(self, *, cpus: int, resources: Mapping[str, float], shown: Mapping[str, str]) -> None:
         atexit.register(self.close)
         self._environment.callback(read_token_again)  # called last, with the environment as it was
         self._environment.enter_context(changed(launch_environment(self._place)))
@@ -187,6 +188,7 @@ class LocalRay:
                 dashboard_host=LOOPBACK,
                 dashboard_port=self.ports.of("dashboard"),
                 namespace=NAMESPACE,
+                job_config=JobConfig(metadata=dict(shown)),
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 _node_ip_address=LOOPBACK,
@@ -251,13 +253,20 @@ class LocalRay:
             time.sleep(_POLL_S)
 
 
-def start_local(*, cpus: int, resources: Mapping[str, float], folder: Path | None = None) -> LocalRay:
+def start_local(
+    *,
+    cpus: int,
+    resources: Mapping[str, float],
+    shown: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> LocalRay:
     """Start a private Ray in this process, after ending what dead launches have left on this machine.
 
     From then on Ray never connects by itself in this process: see `LocalRay.close`.
 
-    `folder` is where its private folder goes, by default the temporary folder. Call it from the main thread:
-    the kernel ends Ray's processes together with the thread that started them.
+    `shown` is what its dashboard shows of this process's work. `folder` is where its private folder goes, by default
+    the temporary folder. Call it from the main thread: the kernel ends Ray's processes together with the thread that
+    started them.
 
     Raises:
         InvalidInput: this process already uses a Ray, this is not the main thread, the folder cannot be used,
@@ -282,7 +291,7 @@ def start_local(*, cpus: int, resources: Mapping[str, float], folder: Path | Non
         raise
     local = LocalRay(place, claim)
     try:
-        local._start(cpus=cpus, resources=resources)
+        local._start(cpus=cpus, resources=resources, shown=shown or {})
     except RaykitError:
         local.close()
         raise

@@ -25,6 +25,18 @@ def check_cluster(address: str, token: str | None) -> None:
         InvalidInput: no such address, nobody answers there, there is no token, or the cluster does not accept it.
         DeadlineError: no answer within ten seconds.
     """
+    require_asking(address)
+    require_accepted(address, token)
+
+
+def require_asking(address: str) -> None:
+    """Refuse a cluster that serves strangers: whoever has no token, or a wrong one.
+
+    Raises:
+        InsecureClusterError: the Jobs API does not answer 401 without a token and 403 to a wrong one.
+        InvalidInput: no such address, or nobody answers there.
+        DeadlineError: no answer within ten seconds.
+    """
     server = _server(address)
     without = _status(server, None)
     if without != 401:
@@ -32,6 +44,15 @@ def check_cluster(address: str, token: str | None) -> None:
     wrong = _status(server, secrets.token_hex(32))
     if wrong != 403:
         raise _insecure(address, f"answered {wrong} to a wrong token", "403 to a wrong token")
+
+
+def require_accepted(address: str, token: str | None) -> None:
+    """See that a cluster which refuses strangers accepts this token.
+
+    Raises:
+        InvalidInput: nobody answers there, there is no token, or the cluster does not accept it.
+        DeadlineError: no answer within ten seconds.
+    """
     if token is None:
         raise InvalidInput(
             f"the cluster at {address} asks for its token, and there is none here",
@@ -39,7 +60,7 @@ def check_cluster(address: str, token: str | None) -> None:
             rule="the file that holds that cluster's token",
             remedy="set RAY_AUTH_TOKEN_PATH to the token file of that cluster",
         )
-    right = _status(server, token)
+    right = _status(_server(address), token)
     if right != 200:
         raise InvalidInput(
             f"the cluster at {address} answered {right} to this token",

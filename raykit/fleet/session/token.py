@@ -15,8 +15,10 @@ AT_HOME: Final = Path(".ray") / "auth_token"
 _LONGEST: Final = 4096
 
 
-def environment_token() -> str | None:
+def environment_token(*, private: bool = True) -> str | None:
     """The token that this process has been given, in the order in which Ray itself looks; None if there is none.
+
+    `private`: a file that other users can read is refused. On a node that is for whoever started the cluster to see to.
 
     Raises:
         InvalidInput: the file that is named cannot be read, or holds no token.
@@ -25,13 +27,13 @@ def environment_token() -> str | None:
     if said := os.environ.get(TOKEN, "").strip():
         return said
     if named := os.environ.get(TOKEN_PATH, "").strip():
-        return read_token(Path(named))
+        return read_token(Path(named), private=private)
     home = Path.home() / AT_HOME
-    return read_token(home) if home.is_file() else None
+    return read_token(home, private=private) if home.is_file() else None
 
 
-def read_token(path: Path) -> str:
-    """The token in a file that nobody else can read.
+def read_token(path: Path, *, private: bool = True) -> str:
+    """The token in a file, which nobody else can read if it has to be `private`.
 
     Raises:
         InvalidInput: it cannot be read, or holds no token.
@@ -44,7 +46,7 @@ def read_token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise InvalidInput(f"the token file {path} cannot be read: {why}", field=TOKEN_PATH) from error
-    if mode & (stat.S_IRGRP | stat.S_IROTH) and folder_mode & (stat.S_IXGRP | stat.S_IXOTH):
+    if private and mode & (stat.S_IRGRP | stat.S_IROTH) and folder_mode & (stat.S_IXGRP | stat.S_IXOTH):
         raise InsecureClusterError(
             f"other users of this machine can read the token in {path}",
             rule="mode 0600, or a folder that is closed to others",
