@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_TAKEN
         # jobs run `python`: it has to be this one
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        with start_local(cpus=asked.cpus, resources={}) as local:
+        with start_local(cpus=asked.cpus, resources={}, shown={"job_name": "raykit dev"}) as local:
             asked.log.replace(local.folder / LOG)
             _record(local, asked.cpus)
             return _hold(local, stop)

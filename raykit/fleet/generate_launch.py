@@ -26,6 +26,7 @@ from raykit.fleet.generate_sets import Changed, Wanted
 from raykit.fleet.generate_task import GENERATE, Maker, Terms
 from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.session import RayHere, labels_of, open_ray
+from raykit.fleet.shown import shown_of
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
@@ -110,6 +111,7 @@ class Launch:
             spare=SPARE_CPUS,
             resources={GENERATE.role: float(self._slots)},
             labels=labels_of(self._site.plan, GENERATE.role),
+            shown=shown_of(self._site, "generate"),
             say=self._say,
         )
         try:

@@ -20,6 +20,7 @@ from raykit.fleet.qc_beside import price_of, settings_of
 from raykit.fleet.qc_pool import QcPool
 from raykit.fleet.qc_task import QC
 from raykit.fleet.session import RayHere, labels_of, open_ray
+from raykit.fleet.shown import shown_of
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site, stored_site
 from raykit.fleet.spending import Spending, open_spending
@@ -107,6 +108,7 @@ class _Run:
                 spare=SPARE_CPUS,
                 resources={QC.role: float(self._slots)},
                 labels=labels_of(self._site.plan, QC.role),
+                shown=shown_of(self._site, "qc run"),
                 say=self._say,
             )
             try:

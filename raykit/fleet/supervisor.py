@@ -18,6 +18,7 @@ from raykit.fleet.pool.pool import Glance
 from raykit.fleet.qc_beside import QcBeside, slots_of, words
 from raykit.fleet.run_loop import RunLoop, Say, Tell
 from raykit.fleet.session import RayHere, labels_of, open_ray
+from raykit.fleet.shown import shown_of
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving
@@ -141,6 +142,7 @@ class _Launch:
             spare=SPARE_CPUS,
             resources={"qc": float(slots)} if slots else {},
             labels=labels_of(plan, "train", "qc"),
+            shown=shown_of(self._site, "launch", launch=self._task.launch),
             say=self._say,
         )
         purse = self._loop.purse

@@ -118,7 +118,7 @@ class UnitActor:
         self._leave = threading.Event()
 
     def __repr__(self) -> str:
-        return f"UnitActor({self._orders.worker})"
+        return f"{self._orders.worker} of {self._orders.experiment}"
 
     @ray.method(concurrency_group="ctl")  # type: ignore[untyped-decorator]
     def state(self) -> ActorState:

@@ -45,6 +45,7 @@ from raykit.fleet.search.table import Table
 from raykit.fleet.search.training import lost_tune
 from raykit.fleet.search.tuning import Tuning
 from raykit.fleet.session import RayHere, open_ray
+from raykit.fleet.shown import shown_of
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving
@@ -214,6 +215,7 @@ class _Driver:
             gpus=room.gpus,
             spare=room.spare,
             resources={"qc": float(slots)} if slots else {},
+            shown=shown_of(self._site, "search", launch=self._opened.driver),
             say=self._say,
         )
         gpus = int(ray.cluster_resources().get("GPU", 0))

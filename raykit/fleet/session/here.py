@@ -89,8 +89,8 @@ def open_ray(
     """The Ray to work in: the cluster that runs this Ray job; outside of a job a private one on this machine.
 
     The work needs `cpus` and `gpus` at once, and nodes with the `labels` of each pool. A private Ray has `spare` CPUs
-    more, and these `resources`, and its dashboard shows what is `shown`; before it starts, what killed launches have left
-    is ended. Call it from the main thread.
+    more, these `resources`, and what is `shown` on its dashboard; before it starts, what killed launches have left is
+    ended. Call it from the main thread.
 
     Raises:
         GateError: the cluster that runs this job can never give so much; or there is none, and labels are asked for.
