@@ -370,8 +370,9 @@ def cluster(said: str) -> Iterator[Line]:
     else:
         yield _warn("cluster's ray", f"{there}, and {here} here", f"install ray {there} here")
     has = api.resources()
-    found = f"{has.get('CPU', 0):g} CPUs, {has.get('GPU', 0):g} GPUs on {has.get('nodes', 0):g} node{'' if has.get('nodes') == 1 else 's'}"
-    if has.get("CPU", 0) < LEAST_CPUS:
+    on = f"{has['nodes']} node{'' if has['nodes'] == 1 else 's'}"
+    found = f"{has['CPU']:g} CPUs, {has['GPU']:g} GPUs on {on}"
+    if has["CPU"] < LEAST_CPUS:
         yield _warn("cluster has", found, "2 CPUs or more: one for training, one for its checks")
     else:
         yield _ok("cluster has", found)

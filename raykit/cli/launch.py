@@ -514,7 +514,11 @@ def _run(
 
 
 def ask_amount(error: ApprovalError, site: Site) -> Approving | None:
-    """What a person types on a terminal to approve this plan; None off a terminal, or if they do not."""
+    """What a person types on a terminal to approve this plan; None off a terminal, or if they do not.
+
+    Raises:
+        InvalidInput: what was typed is no amount, or nothing.
+    """
     person = os.environ.get("RAYKIT_PERSON")
     if (
         not (sys.stdin.isatty() and sys.stderr.isatty())

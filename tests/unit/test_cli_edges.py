@@ -133,6 +133,18 @@ OPTIONS = {
         "--updates",
         "SOURCE",
     ],
+    "submit": [
+        "--address",
+        "--approve",
+        "--by",
+        "--detach",
+        "--deviation",
+        "--json",
+        "--root",
+        "--scripted",
+        "--shared",
+        "PLAN|NAME",
+    ],
     "launch": ["--approve", "--by", "--deviation", "--json", "--repair", "--root", "--scripted", "PLAN"],
     "resume": [
         "--approve",
@@ -233,7 +245,10 @@ OPTIONS = {
     "checkpoints export": [*ACT, "CANDIDATE|EXPERIMENT@UPDATE", "DIR"],
     "gc": ["--json", "--root", "RUN"],
     "watch": ["--as", "--by", "--once", "--root", "[RUN]"],
-    "doctor": ["--json", "--root"],
+    "dev up": ["--cpus", "--json"],
+    "dev down": ["--json", "--now"],
+    "dev status": ["--json"],
+    "doctor": ["--address", "--json", "--root"],
 }
 """Every option of every command. A new one is a promise for years: add it here on purpose, or put it in the plan."""
 
