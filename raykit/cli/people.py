@@ -12,6 +12,7 @@ import typer
 from raykit.cli import money as show_money
 from raykit.cli import output
 from raykit.cli.accounts import experiment_ledger, known_plan, ledger_of, projection_now
+from raykit.cli.following import run_name
 from raykit.cli.options import (
     DEFAULT_ROOT,
     By,
@@ -28,7 +29,7 @@ from raykit.cli.options import (
     store_line,
     words,
 )
-from raykit.cli.pausing import known_scope, run_name
+from raykit.cli.pausing import known_scope
 from raykit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -139,13 +140,10 @@ def _cancel_lines(found: ReadRoot, experiment: str, *, new: bool, closed: bool, 
     yield f"  {experiment} is cancelled{already} by {cancelled.person}: {cancelled.reason}{finished}"
     money, read = _money(found, experiment), _search(found, experiment)
     if read is not None:
-        spent = (
-            ""
-            if money is None or not money.billed
-            else f"; {show_money.full(money.actual, money.unit)} spent"
-        )
-        returned = "" if money is None else ", reserves returned"
-        yield f"  {read.summary}{spent}{returned}; not resumable"
+        spent = "not billed"
+        if money is not None and money.billed:
+            spent = f"{output.amount(money.actual, money.unit)} spent"
+        yield f"  {read.summary}; {spent}, reserves returned; not resumable"
         if read.driven and read.place is not None:
             at_work = f"process {read.place.pid} on {read.place.host}"
             yield f"  {experiment} is driven by {at_work}, which ends every row at its next update"

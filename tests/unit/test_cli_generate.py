@@ -6,6 +6,8 @@ covers GEN-11 GEN-13 GEN-16 GEN-17, FLEET-06, I3 I11
 from __future__ import annotations
 
 import json
+import re
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from raykit.errors import GateError
 from raykit.fleet import generate as fleet
 from raykit.fleet.generate import Making, Outcome, SetOutcome
 from raykit.store.local import LocalStore
-from raykit.store.people import pause, read_acts
+from raykit.store.people import pause, read_acts, read_scope
 from raykit.store.place import this_place
 
 BY = ("--by", "mira")
@@ -232,6 +234,12 @@ def at_work(store: LocalStore) -> SetMaker:
     return maker
 
 
+def drop(maker: SetMaker, unit: int) -> None:
+    """What was in hand of the first attempt at a unit is dropped."""
+    failure = maker.fail_unit(unit)  # the second attempt, for its words
+    assert maker.shards.fail(unit, failure.model_copy(update={"n": 1}))
+
+
 @pytest.mark.parametrize("scope", ["all", "digits", "role:generate", "contract"])
 def test_a_pause_says_who_is_at_the_sets_and_how_they_end(
     raykit: Raykit, store: LocalStore, scope: str
@@ -240,21 +248,52 @@ def test_a_pause_says_who_is_at_the_sets_and_how_they_end(
     maker = at_work(store)
     if scope == "contract":
         scope = f"contract:{maker.shards.digest[:12]}"
-    found = raykit("pause", scope, *WHY)
-    assert found.code == 0 and "nothing of it is running" not in found.out
-    assert "digits/digits: 2 units in hand; workers finish what they have, publish it" in found.out
-    assert "nothing more of it starts; what is in hand is finished.  See: raykit status" in found.out
-    again = raykit("pause", scope, *WHY, "--json").json
-    assert len(again["at_work"]) == 1 and again["new"] is False, "the pause holds, and they are still at it"
+    found = raykit("pause", scope, *WHY, "--timeout-s", "0.1")
+    assert found.code == 6 and "nothing of it is running" not in found.out
+    for unit in (2, 3):
+        says = f"gen-1 has unit {unit} in hand: it finishes or drops that, and takes no more"
+        assert f"digits/digits  {says}" in found.out
+    assert "overdue: digits/digits: gen-1 has reached no boundary" in found.out
+    assert "still waiting: digits/digits.  See: raykit status" in found.out
+    again = raykit("pause", scope, *WHY, "--json", "--no-wait").json
+    assert (again["new"], again["paused"]) == (False, False), "the pause holds, and they are still at it"
+    assert [(each["worker"], each["state"]) for each in again["workers"]] == [("gen-1", "draining")] * 2
+    maker.publish(2)
+    drop(maker, 3)
+    ended = raykit("pause", scope, *WHY)
+    assert ended.code == 0 and "gen-1 has" not in ended.out, "nobody has anything in hand any more"
+
+
+def test_a_pause_follows_each_worker_to_its_boundary(raykit: Raykit, store: LocalStore) -> None:
+    # covers RAY-07, RAY-08
+    maker = at_work(store)
+    maker.take(20)  # and one that examines a checkpoint; elsewhere
+
+    def finish() -> None:
+        while not read_scope(store, "all").pauses:
+            threading.Event().wait(0.01)
+        maker.publish(2)
+        drop(maker, 3)
+        maker.examine(20)
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    found = raykit("pause", "all", *WHY, "--timeout-s", "30")
+    thread.join(30)
+    assert found.code == 0, found
+    assert re.search(r"gen-1 is paused: unit 2 is published   after \d", found.out), found.out
+    assert re.search(r"gen-1 is paused: unit 3 was dropped, and is taken again later   after \d", found.out)
+    assert re.search(r"digits  qc-1 is paused: update 20 is published   after \d", found.out)
+    assert "paused. Continue: raykit resume all" in found.out
 
 
 def test_a_pause_of_other_work_does_not_speak_of_the_sets(raykit: Raykit, store: LocalStore) -> None:
     maker = at_work(store)
     found = raykit("pause", "role:search", *WHY)
     assert "in hand" not in found.out and "nothing of it is running; nothing of it starts." in found.out
-    assert "1 check of QC in hand" not in raykit("pause", "role:qc", *WHY).out
+    assert "in hand" not in raykit("pause", "role:qc", *WHY).out
     maker.take(20)
-    assert "digits: 1 check of QC in hand" in raykit("pause", "role:qc", *WHY).out
+    assert "digits  qc-1 has update 20 in hand" in raykit("pause", "role:qc", *WHY, "--no-wait").out
 
 
 def test_a_resume_of_a_scope_says_which_sets_go_on(raykit: Raykit, store: LocalStore) -> None:
