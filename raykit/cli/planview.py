@@ -352,7 +352,8 @@ def _stops(plan: Plan) -> str:
     end = f"at {output.count(plan.run.updates)} updates"
     rule = plan.run.stopping
     if rule is None:
-        return f"{end}, never earlier"
+        searched = plan.search is not None and plan.search.scheduler is not None
+        return f"{end}, or where the scheduler stops a trial" if searched else f"{end}, never earlier"
     better = f"without development.{rule.metric} better by more than {rule.min_delta:g} ({rule.mode})"
     return f"after {rule.patience} evaluations {better}, {end} at the latest"
 

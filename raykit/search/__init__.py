@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from raykit.search.pick import excluded, pick, rank
 from raykit.search.space import Space, distinct, grid, space_of
-from raykit.search.table import SEARCH, RowState, SearchState, Status, fold, row_of, rows_of, run_of
+from raykit.search.table import (
+    SEARCH,
+    RowState,
+    SearchState,
+    Status,
+    fold,
+    row_of,
+    rows_of,
+    run_of,
+    spared_rows,
+)
 from raykit.search.turn import Done, Draw, EndRow, Start, Turn, Wait, next_turn
 from raykit.search.worth import Worth, worth_of
 
@@ -38,5 +48,6 @@ __all__ = [
     "rows_of",
     "run_of",
     "space_of",
+    "spared_rows",
     "worth_of",
 ]

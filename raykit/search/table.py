@@ -96,6 +96,14 @@ def _settings(search: Search) -> Iterator[Params | None]:
             yield from (None for _ in range(len(first), search.trials))
 
 
+def spared_rows(registration: SearchRegistration, *, first: int) -> tuple[int, ...]:
+    """The rows that no scheduler stops: the `first` ones, which others are held against, and all repeats.
+
+    A repeat is there for what its seed does to the value at the end, and only a whole run has that.
+    """
+    return tuple(each.row for each in registration.rows if each.kind == "repeat" or each.row <= first)
+
+
 # --- as its log has it ----------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,17 @@ def test_the_median_rule_waits_for_enough_others() -> None:
     assert judge.judge(report("d", 20, 9.0)) is None
 
 
+@pytest.mark.parametrize("scheduler", [ASHA, MEDIAN])
+def test_the_incumbent_and_repeats_are_never_stopped_and_others_are_held_against_them(
+    scheduler: Scheduler,
+) -> None:
+    judge = Rule(scheduler, mode="min", updates=40, spared=["first", "again"])
+    assert judge.judge(report("a", 10, 0.5)) is None
+    assert judge.judge(report("first", 10, 1.0)) is None
+    assert judge.judge(report("again", 10, 9.0)) is None
+    assert judge.judge(report("b", 10, 8.0)) is not None
+
+
 def test_a_row_at_its_last_update_is_never_stopped() -> None:
     judge = rule()
     assert judge.judge(report("a", 40, 1.0)) is None

@@ -51,7 +51,7 @@ from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving
 from raykit.pauses import in_force, scopes_of
 from raykit.records import Cause, Picked, Resumed
-from raykit.search import Done, SearchState, Start, Wait
+from raykit.search import Done, SearchState, Start, Wait, run_of, spared_rows
 from raykit.store.people import OWN, People, pause
 
 LEAVE_S: Final = 5.0
@@ -157,7 +157,10 @@ class _Driver:
         assert search is not None
         if search.scheduler is None:
             return None
-        return Rule(search.scheduler, mode=search.mode, updates=run.updates)
+        spared = spared_rows(self._opened.registration, first=len(search.first))
+        return Rule(
+            search.scheduler, mode=search.mode, updates=run.updates, spared=[run_of(row) for row in spared]
+        )
 
     def _told(self) -> str | None:
         """Why every row stops, where its own run does not hear of it."""

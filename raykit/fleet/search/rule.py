@@ -6,6 +6,7 @@ heard. What is learned that way is never judged: a ruling that was lost with the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,9 +35,18 @@ class _Alone:
 class Rule:
     """One of Tune's rules. Used by one thread at a time."""
 
-    def __init__(self, scheduler: Scheduler, *, mode: Literal["min", "max"], updates: int) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        mode: Literal["min", "max"],
+        updates: int,
+        spared: Collection[str] = (),
+    ) -> None:
+        """`spared` are runs that go through all of their updates whatever they report: others are held against them."""
         self._name = scheduler.name
         self._updates = updates
+        self._spared = frozenset(spared)
         self._rule = _rule_of(scheduler, mode, updates)
         self._trials: dict[str, _StandIn] = {}
         self._stopped: set[str] = set()
@@ -52,8 +62,8 @@ class Rule:
         if report.run in self._stopped:
             return None
         trial = self._trial(report.run)
-        if report.update >= self._updates:
-            self.learn(report)  # it has ended by itself
+        if report.update >= self._updates or report.run in self._spared:
+            self.learn(report)
             return None
         said = self._rule.on_trial_result(_Alone(), trial, _plain(report))
         if said != TrialScheduler.STOP:
