@@ -144,8 +144,9 @@ class Verdict:
 
     @property
     def inside_noise(self) -> bool | None:
-        """Whether the difference is no larger than that between seeds of one setting; None if nobody knows."""
-        if self.gain is None or self.noise is None:
+        """Whether the difference is no larger than that between seeds of one setting; None if there is none, or nobody
+        knows."""
+        if self.same or self.gain is None or self.noise is None:
             return None
         return abs(self.gain) <= self.noise
 

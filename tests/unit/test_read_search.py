@@ -267,6 +267,7 @@ def test_without_repeats_nobody_knows_the_noise() -> None:
 
 def test_an_incumbent_that_is_picked_or_has_no_value_is_said_to_be() -> None:
     same = verdict(rows_of((0.2, None)), picked_of(1, 0.2))
+    assert same.inside_noise is None, "there is no difference"
     assert same.same and same.words == "the incumbent, row 1, is the best that was observed"
     lost = verdict(rows_of((None, None), (0.2, None)), picked_of(2, 0.2))
     assert lost.gain is None and "has no value: nothing says that the pick is better" in lost.words

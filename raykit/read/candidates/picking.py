@@ -12,6 +12,7 @@ from raykit.read.candidates.registering import registration
 from raykit.records import Commit, Picked, Registered
 from raykit.search import RowState, SearchState
 from raykit.store import layout
+from raykit.store.attempts import sealed
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_candidates
 from raykit.store.folders import folders
@@ -59,7 +60,7 @@ def evidence(state: SearchState, picked: Picked) -> str:
     over = f" over {len(picked.values)} seeds" if len(picked.values) > 1 else ""
     return (
         f"observed best of {picked.tried} rows tried by the search {said.experiment} "
-        f"(registration {sha256(said.to_bytes())[:12]}): row {picked.row}, development {metric} "
+        f"(registration {sha256(sealed(said))[:12]}): row {picked.row}, development {metric} "
         f"{picked.value:.6g}{over}; {len(picked.excluded)} rows excluded"
     )
 
