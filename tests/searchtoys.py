@@ -12,7 +12,7 @@ from raykit.records import Setting
 
 TINY = Path(__file__).parent / "tiny"
 
-SEARCH = """
+TABLE = """
 [search]
 hypothesis = "A higher rate reaches as far in fewer updates."
 predicts   = "If true, the ratio falls with lr above 0.01; if false it is flat."
@@ -21,15 +21,24 @@ trials     = {trials}
 {repeats}
 concurrent = {concurrent}
 {scheduler}
-metric     = "development.{metric}"
+metric     = "development.ratio"
 mode       = "min"
 
 [search.space]
 lr = {{ loguniform = [1e-3, 1e-1] }}
 """
 
+PRICE = """
+[pools.train]
+gpus         = 0
+usd_per_hour = {{ rate = {rate}, source = "a test", billed = "resource" }}
+"""
 
-def write_plan(
+ASHA = 'scheduler = { name = "asha", grace_updates = 5, reduction = 2 }'
+ONE_REPEAT = "repeats = { top = 1, seeds = [4] }"
+
+
+def write_search(
     folder: Path,
     *,
     trials: int = 4,
@@ -37,31 +46,31 @@ def write_plan(
     sampler: str = "random",
     repeats: str = "",
     scheduler: str = "",
-    metric: str = "ratio",
-    name: str = "tiny",
-    updates: int = 20,
-    select: bool = True,
-    more: str = "",
+    select: bool = False,
+    rate: float | None = None,
+    ceiling: float = 1.0,
+    **run: str,
 ) -> Path:
-    """The tiny plan with a table of trials, its recipe beside it."""
-    plan = (TINY / "plan.toml").read_text()
-    plan = plan.replace('name     = "tiny"', f'name     = "{name}"')
-    plan = plan.replace("updates          = 20", f"updates          = {updates}")
+    """The tiny plan with a table of trials, its recipe beside it; `run` are lines of its table [run].
+
+    With a `rate` an hour of this machine costs something. Without `select` a row is worth its last evaluation: an
+    objective has no checkpoints.
+    """
+    plan = (TINY / "plan.toml").read_text().replace("ceiling_usd = 1.0", f"ceiling_usd = {ceiling}")
     if not select:
         plan = plan.replace('select           = "min development.ratio"\n', "")
-    table = SEARCH.format(
-        trials=trials,
-        concurrent=concurrent,
-        sampler=sampler,
-        repeats=repeats,
-        scheduler=scheduler,
-        metric=metric,
+    for key, value in run.items():
+        lines = [line for line in plan.splitlines() if line.split("=")[0].strip() != key]
+        lines.insert(lines.index("[run]") + 1, f"{key} = {value}")
+        plan = "\n".join(lines) + "\n"
+    table = TABLE.format(
+        trials=trials, concurrent=concurrent, sampler=sampler, repeats=repeats, scheduler=scheduler
     )
-    head, budget, tail = plan.partition("[budget]")
+    price = "" if rate is None else PRICE.format(rate=rate)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recipe.py").write_text((TINY / "recipe.py").read_text())
     path = folder / "plan.toml"
-    path.write_text(head + table + more + "\n" + budget + tail)
+    path.write_text(plan.replace("[budget]", f"{table}\n[budget]") + price)
     return path
 
 
@@ -77,17 +86,34 @@ class Toy:
 
     updates: int = 20
     every: int = 5
-    pause_s: float = 0.1
+    pause_s: float = 0.05
     calls: str | None = None
-    """A file that gets a line for every report that is made."""
+    """A file that gets a line for every report that was made."""
+    nan_below: float = 0.0
+    """A rate below which nothing is finite at the end."""
+    raise_above: float = 1.0
+    """A rate above which the objective fails at its second report."""
+    die_in: str | None = None
+    """A folder: each row that finds no file of its own there makes one, and kills its process at the second report."""
 
     def __call__(self, setting, after, report):
         for update in range(after + self.every, self.updates + 1, self.every):
             time.sleep(self.pause_s)
+            if update == 2 * self.every:
+                self.fail(setting)
+            value = value_of(setting, update, self.updates)
+            last = update == self.updates
+            report(update, math.nan if last and setting.params["lr"] < self.nan_below else value)
             if self.calls is not None:
-                with open(self.calls, "a") as file:
+                with Path(self.calls).open("a") as file:
                     file.write(f"{os.getpid()} {setting.params['lr']} {setting.seed} {update}\n")
-            report(update, self.value(setting, update))
 
-    def value(self, setting, update):
-        return value_of(setting, update, self.updates)
+    def fail(self, setting):
+        lr = setting.params["lr"]
+        if lr > self.raise_above:
+            raise ValueError(f"no rate as high as {lr} is allowed")
+        if self.die_in is not None:
+            mark = Path(self.die_in) / f"{lr}-{setting.seed}"
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), 9)

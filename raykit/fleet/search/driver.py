@@ -16,6 +16,7 @@ from raykit.errors import (
     ApprovalError,
     Broken,
     BudgetError,
+    CancelledError,
     FleetPaused,
     RaykitError,
     Refused,
@@ -362,7 +363,7 @@ class _Driver:
             return True
         try:
             self._hand.begin(row)
-        except (BudgetError, ReplanError, ApprovalError, FleetPaused) as refusal:
+        except (BudgetError, ReplanError, ApprovalError, FleetPaused, CancelledError) as refusal:
             return self._refused(refusal)
         except (Refused, Broken) as error:
             self._wrong = error  # raised once the rows that are under way have committed
@@ -377,7 +378,7 @@ class _Driver:
         Raises:
             RaykitError: what is not about money or a pause.
         """
-        if isinstance(refusal, FleetPaused):
+        if isinstance(refusal, (FleetPaused, CancelledError)):
             return False  # heard at the next turn
         if not isinstance(refusal, (BudgetError, ReplanError, ApprovalError)):
             raise refusal

@@ -21,17 +21,6 @@ HEARD_S: Final = 60.0
 """So long after its last word, a driver that cannot be seen from here still counts as alive."""
 
 
-def driver_of(entries: Sequence[SearchEntry]) -> Driven | None:
-    """The process that has the search; None if none has."""
-    for entry in reversed(entries):
-        for event in reversed(entry.events):
-            if isinstance(event, Driven):
-                return event
-            if isinstance(event, LetGo):
-                return None
-    return None
-
-
 def drivers_of(entries: Sequence[SearchEntry]) -> list[Driven]:
     """Every process that has ever had the search."""
     return [event for entry in entries for event in entry.events if isinstance(event, Driven)]
@@ -46,14 +35,14 @@ def require_free(log: SearchLog) -> None:
         StoreUnavailableError: the store did not answer.
     """
     log.refresh()
-    _free(log.registration.experiment, log.entries)
+    _free(log)
 
 
-def _free(name: str, entries: Sequence[SearchEntry]) -> None:
-    holder = driver_of(entries)
+def _free(log: SearchLog) -> None:
+    holder, name = log.state.driver, log.registration.experiment
     if holder is None or holder.place == this_place():
         return
-    heard_s = time.time() - entries[-1].at
+    heard_s = time.time() - log.entries[-1].at
     at_work = alive(holder.place)
     if at_work is False or (at_work is None and heard_s > HEARD_S):
         return
@@ -75,8 +64,8 @@ def take(log: SearchLog, driver: str) -> None:
     """
 
     def decide(entries: Sequence[SearchEntry]) -> list[Record]:
-        _free(log.registration.experiment, entries)
-        known = driver_of(entries)
+        _free(log)
+        known = log.state.driver
         if known is not None and known.driver == driver:
             return []
         version = metadata.version("raykit")
@@ -96,7 +85,7 @@ def write(log: SearchLog, driver: str, decide: Callable[[], Sequence[Record]]) -
     """
 
     def decided(entries: Sequence[SearchEntry]) -> Sequence[Record]:
-        holder = driver_of(entries)
+        holder = log.state.driver
         if holder is None or holder.driver != driver:
             other = "nobody" if holder is None else f"process {holder.place.pid} on {holder.place.host}"
             raise FencedError(f"this process no longer has the search; {other} has")
@@ -115,7 +104,7 @@ def let_go(log: SearchLog, driver: str) -> None:
     """
 
     def decide(entries: Sequence[SearchEntry]) -> list[Record]:
-        holder = driver_of(entries)
+        holder = log.state.driver
         return [LetGo(driver=driver)] if holder is not None and holder.driver == driver else []
 
     log.append(decide, at=time.time())
