@@ -31,7 +31,7 @@ from raykit.read.searchview import (
     verdict_of,
 )
 from raykit.read.view import LIVE, RunView, view_run
-from raykit.records import BY_BUDGET, Driven, EvaluationRow, LetGo, RowEnded
+from raykit.records import BY_BUDGET, EvaluationRow, RowEnded
 from raykit.search import RowState, pick
 from raykit.search import SearchState as Folded
 from raykit.store.attempts import sealed
@@ -97,7 +97,7 @@ class SearchReader:
         rows = tuple(_row(row, live.get(row.n), spent.get(row.run)) for row in found.rows)
         pause = in_force(acts, scopes_of(self.experiment, "search", said.contract))
         lock = self._lock(said.plan)
-        driver = self._driver(now)
+        driver = found.driver if _lives(found, now) else None
         state = _state(found, rows, pause, acts, driven=driver is not None)
         at_work = [row for row in found.rows if row.n in live and live[row.n].status in AT_WORK]
         incumbent, worthwhile = _incumbent(lock), _worthwhile(lock, said.metric)
@@ -173,18 +173,6 @@ class SearchReader:
                 accelerator_ms = held_ms * lease.reserved.terms.accelerators
                 found[run] = _Spent(before.cost + lease.charged, before.accelerator_ms + accelerator_ms)
         return found
-
-    def _driver(self, now: float) -> Driven | None:
-        """The process that has the search and is alive; of one that cannot be seen from here, its last word counts."""
-        assert self.log is not None
-        events = [event for entry in self.log.entries for event in entry.events]
-        newest = next((each for each in reversed(events) if isinstance(each, Driven | LetGo)), None)
-        if not isinstance(newest, Driven):
-            return None
-        lives = alive(newest.place)
-        if lives is None:
-            lives = now - self.log.entries[-1].at < DRIVER_HEARD_S
-        return newest if lives else None
 
     def _lock(self, digest: str) -> Lock | None:
         """The lock of its plan; a search whose lock is gone can still be looked at."""
@@ -305,6 +293,14 @@ def _state(
         return "running"
     begun = any(row.launches for row in found.rows)
     return "stopped" if begun else "registered"
+
+
+def _lives(found: Folded, now: float) -> bool:
+    """Whether the process that has the search is alive; of one that cannot be seen from here, its last word counts."""
+    if found.driver is None:
+        return False
+    lives = alive(found.driver.place)
+    return now - found.heard_at < DRIVER_HEARD_S if lives is None else lives
 
 
 def _incumbent(lock: Lock | None) -> int | None:

@@ -12,7 +12,7 @@ from raykit.fleet.search import held as search_held
 from raykit.fleet.search.outcome import outcome_of
 from raykit.fleet.site import Site, task_of
 from raykit.reconcile import RunState
-from raykit.records import Driven, Launched, LetGo, Released
+from raykit.records import Launched, LetGo, Released
 from raykit.search import SearchState
 from raykit.store.search import SearchLog, read_registration
 from raykit.train.prepare import Prepared
@@ -125,7 +125,7 @@ def _kept(state: RunState) -> str:
 def of_search(log: SearchLog) -> Standing:
     """Where a search stands."""
     drivers = search_held.drivers_of(log.entries)
-    holder: Driven | None = search_held.driver_of(log.entries)
+    holder = log.state.driver
     let_go = [e.driver for entry in log.entries for e in entry.events if isinstance(e, LetGo)]
     state = log.state
     return Standing(
