@@ -102,6 +102,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
     "status": Entry("raykit.cli.reading:status", "Every run: state, progress, health, what it waits for."),
     "ls": Entry("raykit.cli.reading:ls", "What is in the store."),
     "show": Entry("raykit.cli.reading:show", "One run, whole."),
+    "diff": Entry("raykit.cli.diff:diff", "Two runs or trials: settings and results where they differ."),
     "logs": Entry("raykit.cli.reading:logs", "The log of a rank and attempt, kept in the store."),
     "history": Entry("raykit.cli.reading:history", "Every update of a run: losses, ratios, coverage."),
     "checkpoints": Group(

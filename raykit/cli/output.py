@@ -216,7 +216,7 @@ def print_json(value: Any, stream: TextIO | None = None) -> None:
 _COMMANDS = re.compile(
     r"raykit (?:(?:budget|approve|checkpoints|plan|qc|candidates) [a-z]+"
     r"|generate(?: (?:status|export|retry|give-up))?|search(?: status)?"
-    r"|launch|resume|pause|cancel|status|show|logs|history|check|ls|watch"
+    r"|launch|resume|pause|cancel|status|show|diff|logs|history|check|ls|watch"
     r"|observe|conclude|note|measured|counted|lessons|adopt|report|gc)\b"
 )
 

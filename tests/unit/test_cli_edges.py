@@ -243,6 +243,7 @@ OPTIONS = {
     "checkpoints verify": ["--json", "--root", "--update", "RUN"],
     "checkpoints pin": [*ACT, "--let-go", "--reason", "EXPERIMENT@UPDATE"],
     "checkpoints export": [*ACT, "CANDIDATE|EXPERIMENT@UPDATE", "DIR"],
+    "diff": ["--json", "--root", "OTHER", "RUN"],
     "gc": ["--json", "--root", "RUN"],
     "watch": ["--as", "--by", "--once", "--root", "[RUN]"],
     "dev up": ["--cpus", "--json"],

@@ -288,6 +288,28 @@ def test_logs_and_history_of_a_trial_go_by_its_row_or_its_name(
     assert whole.code == 2 and "is a search, and its trials are its runs" in whole.err
 
 
+def test_two_trials_differ_in_their_settings_and_in_what_they_came_to(
+    raykit: Raykit, store: LocalStore, over: Made
+) -> None:
+    over(store)
+    make_run(store)
+    found = raykit("diff", "lr-search/trial-003", "lr-search/trial-004").out
+    cells = [re.split(r"\s{2,}", line.strip()) for line in found.split("\n")]
+    assert cells[0] == ["FIELD", "lr-search/trial-003", "lr-search/trial-004"]
+    assert sorted(cells[1:3]) == [["run.params.lr", "0.02", "0.003"], ["run.params.width", "16", "32"]]
+    assert ["row", "3, stopped-by-scheduler", "4, completed"] in cells
+    assert ["cost", "$0.2990", "$1.20"] in cells
+    seeds = raykit("diff", "lr-search/trial-004", "lr-search/trial-009", "--json").json
+    assert seeds["settings"] == [{"field": "run.seed", "run": 3, "other": 4}], "a repeat: only the seed"
+    assert seeds["made_of"] == {} and seeds["came_to"]["row"]["other"] == "9, completed"
+    other = raykit("diff", "lr-search/trial-004", "digits", "--json").json
+    assert other["came_to"]["row"] == {"run": "4, completed", "other": None}
+    assert raykit("diff", "digits", "digits").out.startswith(
+        "  digits/main and digits/main are made of the same"
+    )
+    assert raykit("diff", "lr-search", "digits").code == 2
+
+
 def test_watch_of_a_search_is_its_bands(raykit: Raykit, store: LocalStore) -> None:
     maker = going(store)
     found = raykit("watch", "--once").out
