@@ -16,6 +16,7 @@ SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 OF: Final = 'experiment=~"$experiment"'
 EACH: Final = "{{experiment}}"
 RATE: Final = "$__rate_interval"
+CHARGED: Final = ', state=~"settled|reserved"'
 
 GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "#8e8e8e"
 
@@ -182,38 +183,31 @@ def in_either_unit(
 # --- what there is ------------------------------------------------------------------------------------------
 
 
-def money_by_line(title: str, unit: str, metric: str) -> Json:
-    """What is settled and reserved, against the ceiling."""
-    return panel(
-        title,
-        "What is settled and what is reserved at its worst case, by line, stacked; the red line is what the plan may "
-        "cost at most. Empty: the account is kept in the other unit, or nobody serves it now.",
-        unit,
-        (
-            newest(f"budget_{metric}", "line", "state", where=', state=~"settled|reserved"'),
-            f"{EACH} {{{{line}}}} {{{{state}}}}",
-        ),
-        (newest(f"ceiling_{metric}"), f"{EACH} ceiling"),
-        width=12,
-        stacked=True,
-        overrides=[
-            of_query(
-                "B",
-                custom__stacking={"group": "A", "mode": "none"},
-                custom__fillOpacity=0,
-                custom__lineWidth=2,
-                color=fixed(RED),
-            )
-        ],
-    )
+def share(unit: str) -> str:
+    """How much of the ceiling is settled or reserved."""
+    charged = newest(f"budget_{unit}", "line", "state", where=CHARGED)
+    return f"sum by (experiment) ({charged}) / ({newest(f'ceiling_{unit}')} > 0)"
 
 
 def money() -> list[Json]:
-    """What the plans may cost, and what they have cost."""
+    """What the plans may cost, and what they have cost. An account is kept in one of two units, and said in that."""
+    charged = in_either_unit("budget", f"{EACH} {{{{line}}}} {{{{state}}}}", "line", "state", where=CHARGED)
+    ceiling = in_either_unit("ceiling", f"{EACH} ceiling")
+    line: Json = {"custom__fillOpacity": 0, "custom__lineWidth": 2, "color": fixed(RED)}
+    apart = {"custom__stacking": {"group": "A", "mode": "none"}, **line}
     hours = of_query("B", unit="h")
     return [
-        money_by_line("Money by line against the ceiling", "currencyUSD", "usd"),
-        money_by_line("Accelerator-hours by line against the ceiling", "h", "accelerator_hours"),
+        panel(
+            "Money by line against the ceiling",
+            "What is settled and what is reserved at its worst case, by line, stacked; the red line is what the plan "
+            "may cost at most. In dollars or in accelerator-hours, as the account is kept.",
+            "currencyUSD",
+            *((f"{query} > 0", legend) for query, legend in charged),
+            *ceiling,
+            width=12,
+            stacked=True,
+            overrides=[hours, of_query("C", **apart), of_query("D", unit="h", **apart)],
+        ),
         panel(
             "Left, by line",
             "What each line can still pay: no more than its purpose has left. Lines of the kinds confirmation and "
@@ -223,8 +217,18 @@ def money() -> list[Json]:
                 "budget", f"{EACH} {{{{line}}}} ({{{{kind}}}})", "line", "kind", where=', state="remaining"'
             ),
             kind="bargauge",
+            width=12,
             steps=((None, RED), (0.000001, GREEN)),
             overrides=[hours],
+        ),
+        panel(
+            "Share of the ceiling",
+            "How much of what the plan may cost is settled or reserved at its worst case. Near 1 nothing further "
+            "starts.",
+            "percentunit",
+            (share("usd"), EACH),
+            (share("accelerator_hours"), EACH),
+            line_at=1,
         ),
         panel(
             "Reserve left",
@@ -238,7 +242,7 @@ def money() -> list[Json]:
             "Spend rate",
             "What is held now costs this much in an hour: training, workers, and machines that are billed though "
             "nobody works on them.",
-            "suffix: USD/h",
+            "suffix: $/h",
             *in_either_unit("spend", EACH, end="_per_hour"),
             overrides=[of_query("B", unit="suffix: h/h")],
         ),
@@ -247,7 +251,7 @@ def money() -> list[Json]:
 
 def fleet() -> list[Json]:
     """Who works, who is paused, and what each run is at."""
-    colors = {"running": GREEN, "pausing": ORANGE, "overdue": RED, "paused": GREY, "resuming": BLUE}
+    colors = {"pausing": ORANGE, "overdue": RED, "paused": GREY, "resuming": BLUE}
     return [
         panel(
             "Workers by role and state",

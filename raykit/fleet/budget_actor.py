@@ -94,7 +94,7 @@ class BudgetActor:
         self._watch: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"BudgetActor({self._seat})"
+        return str(self._seat)
 
     async def whoami(self) -> Who:
         """What is served, and by which process."""
