@@ -265,7 +265,7 @@ class RunLoop:
     def _facts(self, glimpse: Glimpse) -> list[Facts]:
         name, plan, pause = self._site.name, self._site.plan, self._in_force
         workers = trainers_of(
-            name, self._role, glimpse, workers=plan.run.workers, pause=pause, now=time.time()
+            name, self._role, [glimpse], workers=plan.run.workers, pause=pause, now=time.time()
         )
         return [run_of(name, self._log.state, self._followed, glimpse), workers]
 

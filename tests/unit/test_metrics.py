@@ -239,7 +239,7 @@ def asked(phase: str, *, paused_for_s: float | None = None, **traits: Any) -> di
     if paused_for_s is not None:
         event = Paused(scope="role:train", cause="person", reason="a test", person=ADA)
         pause = InForce(pause=event, at=1000.0 - paused_for_s)
-    facts = trainers_of("a", "train", glimpse_of(phase, **traits), workers=4, pause=pause, now=1000.0)
+    facts = trainers_of("a", "train", [glimpse_of(phase, **traits)], workers=4, pause=pause, now=1000.0)
     return {name.partition(".")[2]: value for name, value in said(facts).items() if value}
 
 
@@ -260,6 +260,13 @@ def test_a_pause_is_pausing_then_overdue_then_paused() -> None:
     assert asked("stopping", paused_for_s=101.0, updates_per_s=0.1) == {"a.train.overdue": 4.0, **cause}
     assert asked("paused", paused_for_s=5.0) == {"a.train.paused": 4.0, **cause}
     assert asked("stopping") == {"a.train.pausing": 4.0}  # a signal asks too
+
+
+def test_ranks_of_several_trials_are_counted_together() -> None:
+    glimpses = [glimpse_of(phase) for phase in ("training", "gates", "starting", "stopping")]
+    facts = trainers_of("a", "search", glimpses, workers=2, pause=None, now=0.0)
+    found = {name: value for name, value in said(facts).items() if value}
+    assert found == {"fleet_workers.a.search.running": 4.0, "fleet_workers.a.search.pausing": 2.0}
 
 
 def test_no_pause_is_known_and_said() -> None:

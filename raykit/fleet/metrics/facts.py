@@ -185,24 +185,35 @@ def asked_of(
 
 
 def trainers_of(
-    experiment: str, role: Role, glimpse: Glimpse, *, workers: int, pause: InForce | None, now: float
+    experiment: str,
+    role: Role,
+    glimpses: Iterable[Glimpse],
+    *,
+    workers: int,
+    pause: InForce | None,
+    now: float,
 ) -> FleetFacts:
-    """The ranks of a run as its launch sees them. Before they work nobody is there: a setup is no work."""
-    asked: FleetState | None = None
-    match glimpse.phase:
-        case "gates" | "training" | "stopping":
-            update_s = None if not glimpse.updates_per_s else 1 / glimpse.updates_per_s
-            asked = asked_of(pause, stopping=glimpse.phase == "stopping", now=now, update_s=update_s)
-        case "paused":
-            asked = "paused"
-        case "starting" if glimpse.again:
-            asked = "resuming"
+    """The ranks of runs under way, so many `workers` each. Before they work nobody is there: a setup is no work."""
+    asked = [state for each in glimpses if (state := _asked_of_ranks(each, pause, now)) is not None]
     return FleetFacts(
         experiment=experiment,
         role=role,
-        workers={} if asked is None else {asked: workers},
+        workers={state: workers * asked.count(state) for state in FLEET_STATES},
         pause=None if pause is None else pause.pause.cause,
     )
+
+
+def _asked_of_ranks(glimpse: Glimpse, pause: InForce | None, now: float) -> FleetState | None:
+    match glimpse.phase:
+        case "gates" | "training" | "stopping":
+            update_s = None if not glimpse.updates_per_s else 1 / glimpse.updates_per_s
+            return asked_of(pause, stopping=glimpse.phase == "stopping", now=now, update_s=update_s)
+        case "paused":
+            return "paused"
+        case "starting" if glimpse.again:
+            return "resuming"
+        case _:
+            return None
 
 
 # --- a run --------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from raykit.errors import (
     UnknownOutcomeError,
 )
 from raykit.fleet.budget_actor import Seat, open_seat
-from raykit.fleet.metrics import Dashboard
+from raykit.fleet.metrics import Dashboard, Facts, trainers_of
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.qc_beside import slots_of, words
 from raykit.fleet.qc_trials import TrialsQc
@@ -483,4 +483,17 @@ class _Driver:
             qc=None if self._glance is None else words(self._glance),
         )
         self._tell(glimpse)
-        self._dashboard.tell(lambda: [facts_of(state, self._hand.rows, self._exchange.take_heard())])
+        self._dashboard.tell(self._facts)
+
+    def _facts(self) -> list[Facts]:
+        """What the dashboard hears."""
+        name, contract = self._site.name, self._opened.registration.contract
+        ranks = trainers_of(
+            name,
+            "search",
+            [each.glimpse for each in self._hand.live.values() if each.glimpse is not None],
+            workers=self._plan.run.workers,
+            pause=in_force(self._opened.people.acts, scopes_of(name, "search", contract)),
+            now=time.time(),
+        )
+        return [facts_of(self._table.state, self._hand.rows, self._exchange.take_heard()), ranks]
