@@ -10,14 +10,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks import directive, help_time, history_cost, ledger, qc, qc_beside, save_time, step_time
+from benchmarks import directive, help_time, history_cost, ledger, qc, qc_beside, save_time, search, step_time
 from benchmarks.figures import Figure, main
 
 
 def measure() -> Sequence[Figure]:
     return [
         figure
-        for benchmark in (directive, help_time, history_cost, ledger, qc, qc_beside, save_time, step_time)
+        for benchmark in (
+            directive,
+            help_time,
+            history_cost,
+            ledger,
+            qc,
+            qc_beside,
+            save_time,
+            search,
+            step_time,
+        )
         for figure in benchmark.measure()
     ]
 
