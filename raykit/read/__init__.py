@@ -5,6 +5,8 @@
         print(run.id, run.state, run.health, run.update, run.ratio)
     table = root.history("digits-vae")          # rows 1 to N, each segment's digest checked before it is parsed
     table.to_pandas().plot(x="update", y="ratio")
+    search = root.search("digits-lr")           # the registered table of trials, the pick, who is waited for
+    search.to_pandas().plot.scatter(x="params.lr", y="value", logx=True)
 
 Needs neither ray nor torch, writes nothing, and works while the runs go on.
 """

@@ -15,6 +15,7 @@ import pytest
 from called import Called, Raykit, calls
 from makerun import ELSEWHERE, make_run
 from makesearch import SearchMaker, make_going, make_search, run_row
+from searchtoys import write_search
 
 from raykit.cli.watchsearch import SearchScreen
 from raykit.fleet.search.picking import register_pick
@@ -438,6 +439,15 @@ def test_plan_check_says_what_is_registered_and_what_a_row_may_cost(raykit: Rayk
     plain = raykit("plan", "check", "search.toml", "--json").json
     assert plain["search"]["rows"] == 10 and plain["not_yet"] == []
     assert "SEARCH" in raykit("plan", "show", "search.toml").out
+
+
+def test_a_billed_search_says_what_one_row_and_all_of_them_may_cost(raykit: Raykit, tmp_path: Path) -> None:
+    plan = write_search(tmp_path / "job", trials=3, rate=1.0, ceiling=4.0, wall_h="0.01", attempts="2")
+    found = raykit("plan", "check", str(plan))
+    assert "worst     $0.0933 a row, over all of its attempts; $0.2800 for 3 rows" in found.out
+    assert "settings  all drawn now (random, seed 7)" in found.out
+    plain = raykit("plan", "check", str(plan), "--json").json["search"]
+    assert plain["total_worst"] == 3 * plain["row_worst"] == 280_002
 
 
 def test_the_bundled_search_is_short(folder: Path) -> None:
