@@ -119,19 +119,19 @@ def ended_with(info: JobInfo, log: str, standing: Standing | None) -> Ended:
     """How a job that is over ended: as its last line says, or as the store does, or as Ray does."""
     name = f"job {info.submission_id}"
     said = last_of(log)
-    if said is not None:
-        code = said.exit_code
-        return Ended(exit_code=code, words=f"{name} {info.words}", info=info, goes_on=code == EXIT_STOPPED)
     launch = info.metadata.get("launch")
     stored = None if standing is None or launch is None else standing.ended.get(launch)
-    if stored is not None:
-        words = f"{name} {info.words}; its last words are lost, and the store has how it ended"
-        return Ended(exit_code=stored, words=words, info=info, goes_on=stored == EXIT_STOPPED)
+    code = stored if said is None else said.exit_code
     if info.status == "STOPPED":
         words = f"{name} was stopped from outside: that is a kill, and no pause. {_kept(standing)}"
-        return Ended(exit_code=EXIT_STOPPED, words=words, info=info, goes_on=True)
-    words = f"{name} {info.words}: {_first_words(info)}. {_kept(standing)}"
-    return Ended(exit_code=max(info.exit_code or 0, 0) or 1, words=words, info=info, goes_on=True)
+        return Ended(
+            exit_code=EXIT_STOPPED if code is None else code, words=words, info=info, goes_on=code != 0
+        )
+    if code is None:
+        words = f"{name} {info.words}: {_first_words(info)}. {_kept(standing)}"
+        return Ended(exit_code=max(info.exit_code or 0, 0) or 1, words=words, info=info, goes_on=True)
+    lost = "" if said is not None else "; its last words are lost, and the store has how it ended"
+    return Ended(exit_code=code, words=f"{name} {info.words}{lost}", info=info, goes_on=code == EXIT_STOPPED)
 
 
 def _gone(submission_id: str, why: str, standing: Standing | None) -> Ended:
