@@ -206,11 +206,12 @@ def main() -> None:
     parse.add_argument("name")
     parse.add_argument("--sleep-s", type=float, default=0.0)
     parse.add_argument("--salt", default="")
+    parse.add_argument("--experiment", default="digits")
     parse.add_argument("--tries", type=int, default=3)
     parse.add_argument("--deadline-s", type=float, default=600.0)
     parse.add_argument("--gate", type=Path, help="each unit waits until this file is there")
     args = parse.parse_args()
-    made = at(args.root)
+    made = at(args.root, args.experiment)
 
     def wait(request: Request) -> None:
         if args.gate is not None:

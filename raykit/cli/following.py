@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -95,12 +95,10 @@ class Following:
 
     def look_around(self) -> None:
         """Which runs are concerned, and which of them are at work."""
-        from raykit.read.working import working
         from raykit.store.log import RunLog
 
         runs, searches = self.found.runs(trials=False), self.found.searches()
-        at_work = working(self.found.store, runs, searches, self.scope)
-        self.workers = [Beside(working=each) for each in at_work]
+        self._take_in(runs, searches)
         trials = [view for read in searches for view in _trials(self.found, read)]
         views = [view for view in (*runs, *trials) if _concerns(view, self.scope)]
         concerned = {read.experiment for read in searches if _concerns_search(read, self.scope)}
@@ -109,6 +107,27 @@ class Following:
             if view.holder is not None:
                 log = RunLog(self.found.store, view.experiment, view.run, by="reader")
                 self.open.append(Stopping(view=view, log=log, said=len(log.refresh())))
+
+    def _take_in(self, runs: Sequence[RunView], searches: Sequence[SearchRead]) -> list[Beside]:
+        """Follow everyone else who has something in hand now, too; those that were not followed before."""
+        from raykit.read.working import working
+
+        known = {each.working.id for each in self.workers}
+        at_work = working(self.found.store, runs, searches, self.scope)
+        new = [Beside(working=each) for each in at_work if each.id not in known]
+        self.workers += new
+        return new
+
+    def _late(self) -> bool:
+        """Whether somebody took something in hand just before the pause could be heard; that is followed, too."""
+        new = self._take_in(self.found.runs(trials=False), self.found.searches())
+        self._tell_of(new)
+        return bool(new)
+
+    def _tell_of(self, workers: Sequence[Beside]) -> None:
+        for each in workers:
+            found = each.working
+            self.say(time.time(), found.of, f"{found.who} {found.does}")
 
     def begin(self, holds: InForce, *, new: bool) -> None:
         """Who asked and when, and what is at work."""
@@ -122,9 +141,7 @@ class Following:
             workers = f"{view.workers} of {view.workers} workers" if view.workers else "its launch"
             update = output.count(view.update)
             self.say(time.time(), run_name(view), f"{workers} at update {update}, to commit at the next")
-        for each in self.workers:
-            found = each.working
-            self.say(time.time(), found.of, f"{found.who} {found.does}")
+        self._tell_of(self.workers)
 
     @property
     def asked_at(self) -> float:
@@ -134,7 +151,7 @@ class Following:
 
     def until(self, deadline: float) -> None:
         """Tell what happens until everyone is paused, or until `deadline`."""
-        while self.waits():
+        while self.waits() or self._late():
             for run in list(self.open):
                 if (run.lost is not None or not self._look(run)) and self._settled(run):
                     self._end(run)
@@ -142,7 +159,7 @@ class Following:
                 if each.boundary is None:
                     self._look_beside(each)
             if not self.waits():
-                return
+                continue
             if time.monotonic() >= deadline:
                 for run in [run for run in self.open if run.lost is not None]:
                     self._end(run)

@@ -42,6 +42,11 @@ class Busy:
     """The key that says that this attempt came to nothing."""
 
     @property
+    def id(self) -> str:
+        """Tells attempts apart."""
+        return f"{self.receipt} {self.claim.n}"
+
+    @property
     def who(self) -> str:
         return self.claim.worker
 
@@ -76,6 +81,11 @@ class Driving:
 
     @property
     def of(self) -> str:
+        return self.read.experiment
+
+    @property
+    def id(self) -> str:
+        """Tells searches apart."""
         return self.read.experiment
 
     @property
