@@ -327,10 +327,10 @@ def _answered(site: Site, acts: Acts) -> str | None:
     import time
 
     from raykit.qc.backlog import unheeded
-    from raykit.read.qc import read_qc
+    from raykit.read.qc_runs import read_qc_of, whose_of
 
-    found = acts.pauses[f"experiment:{site.name}"]
-    read = None if found.pause.cause != "qc" else read_qc(site.store, site.name, now=time.time())
+    found, whose = acts.pauses[f"experiment:{site.name}"], whose_of(site.plan)
+    read = None if found.pause.cause != "qc" else read_qc_of(site.store, site.name, whose, now=time.time())
     if read is None or unheeded(read.backlog, acts.qc_seen_at):
         return None
     said = [each.review.event for each in read.backlog.failed if each.review is not None]

@@ -298,8 +298,8 @@ def run_lines(
         yield commits_table(view, selected, scores)
     if view.fleet.pauses:
         yield ""
-        headers = ("PAUSED", "UNTIL", "SCOPE", "WHY", "CLEARED")
-        yield output.table(headers, [_pause_row(past) for past in view.fleet.pauses])
+        headers = ("PAUSED", "UNTIL", "FOR", "SCOPE", "WHY", "CLEARED")
+        yield output.table(headers, [_pause_row(past, now) for past in view.fleet.pauses])
     if view.money is not None and view.row is None:
         yield ""
         money = show_money.budget_lines(view.money, updates=(view.update, view.updates), waiting=False)
@@ -308,11 +308,12 @@ def run_lines(
         yield from ("", line) if n == 0 else (line,)
 
 
-def _pause_row(past: PauseView) -> tuple[str, ...]:
+def _pause_row(past: PauseView, now: float) -> tuple[str, ...]:
     resumed = past.resumed
     return (
         moment(past.at),
         NONE if past.resumed_at is None else moment(past.resumed_at),
+        output.duration(max(0.0, (now if past.resumed_at is None else past.resumed_at) - past.at)),
         past.pause.scope,
         f"{past.pause.person}: {past.pause.reason}",
         NONE if resumed is None else f"{resumed.person}: {resumed.cleared}",

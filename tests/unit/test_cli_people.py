@@ -478,8 +478,8 @@ def test_status_says_who_has_paused_and_what_goes_on(raykit: Raykit, tmp_path: P
     people.resume(maker.store, "all", cleared="18:00", person="ada", at=time.time())
     assert "  -> raykit resume refresh\n" in raykit("status").out
     text = raykit("show", "refresh").out
-    assert re.search(r"^PAUSED +UNTIL +SCOPE +WHY +CLEARED$", text, re.MULTILINE)
-    assert re.search(r"Z  all +mira: promised to inference  ada: 18:00$", text, re.MULTILINE)
+    assert re.search(r"^PAUSED +UNTIL +FOR +SCOPE +WHY +CLEARED$", text, re.MULTILINE)
+    assert re.search(r"Z  +\S+( s)?  all +mira: promised to inference  ada: 18:00$", text, re.MULTILINE)
     plain = raykit("status", "--json").json["runs"][0]["fleet"]
     assert (plain["state"], plain["pauses"][0]["resumed_by"]) == (None, "ada")
 
