@@ -62,7 +62,9 @@ class Seat:
 
     @property
     def name(self) -> str:
-        return f"raykit-budget-{self.account}"
+        """What it is called in Ray. On a shared cluster other stores may have accounts of the same name."""
+        own = f"raykit-budget-{self.account}"
+        return own if self.idle_s is None else f"{own}-{digest_of({'root': self.root})[:8]}"
 
     @property
     def digest(self) -> Digest:
