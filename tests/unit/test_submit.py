@@ -223,9 +223,9 @@ def test_a_cluster_that_serves_strangers_gets_no_job(raykit: Raykit, plan: Path)
 
 
 def test_auto_means_a_dev_cluster_or_ray_address(
-    raykit: Raykit, plan: Path, server: JobsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    raykit: Raykit, plan: Path, server: JobsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # nobody's dev cluster is here
+    monkeypatch.setattr("raykit.fleet.jobs.address.find_dev", lambda: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     done = raykit("submit", str(plan))
     assert done.code == 2 and "raykit dev up" in done.err
