@@ -142,7 +142,7 @@ class _Launch:
             spare=SPARE_CPUS,
             resources={"qc": float(slots)} if slots else {},
             labels=labels_of(plan, "train", "qc"),
-            shown=shown_of(self._site, "launch", launch=self._task.launch),
+            shown=shown_of(self._site, "launch", self._task),
             say=self._say,
         )
         purse = self._loop.purse
