@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
-
-import ray
 
 from raykit.errors import (
     ApprovalError,
@@ -23,42 +20,31 @@ from raykit.errors import (
     ReplanError,
     Stopped,
     StoreUnavailableError,
+    Unknown,
     UnknownOutcomeError,
 )
-from raykit.fleet.budget_actor import Seat, open_seat
 from raykit.fleet.metrics import Dashboard, Facts, trainers_of
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.qc_beside import slots_of, words
-from raykit.fleet.qc_trials import TrialsQc
 from raykit.fleet.run_loop import LOOP_S
 from raykit.fleet.search.draws import draw
 from raykit.fleet.search.ending import Came
-from raykit.fleet.search.exchange import Exchange
+from raykit.fleet.search.exchange import Exchange, Ruling
 from raykit.fleet.search.hand import Hand
+from raykit.fleet.search.heed import Heed
 from raykit.fleet.search.job import Report
+from raykit.fleet.search.machines import Machines, RayMachines
 from raykit.fleet.search.objective import Objective
 from raykit.fleet.search.opening import Opened, look, open_search, reopenable
-from raykit.fleet.search.outcome import Live, SearchGlimpse, SearchOutcome, best_so_far, facts_of, outcome_of
+from raykit.fleet.search.outcome import SearchGlimpse, SearchOutcome, facts_of, glimpse_of, outcome_of
 from raykit.fleet.search.picking import register_pick
-from raykit.fleet.search.room import room_of
 from raykit.fleet.search.rule import Rule
 from raykit.fleet.search.table import Table
-from raykit.fleet.search.training import lost_tune
-from raykit.fleet.search.tuning import Tuning
-from raykit.fleet.session import RayHere, open_ray
-from raykit.fleet.shown import shown_of
-from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving
 from raykit.pauses import in_force, scopes_of
 from raykit.records import Cause, Picked, Resumed
 from raykit.search import Done, SearchState, Start, Wait, run_of, spared_rows
 from raykit.store.people import OWN, People, pause
-
-LEAVE_S: Final = 5.0
-UNIT_S: Final = 60.0
-"""How long a check in hand may still take when the search is told to leave, and when it is paused."""
-TUNE_CLOSE_S: Final = 20.0
 
 Tell = Callable[[SearchGlimpse], None]
 Say = Callable[[str], None]
@@ -73,12 +59,14 @@ def search(
     deviation: str | None = None,
     objective: Objective | None = None,
     name: str | None = None,
+    machines: Machines | None = None,
 ) -> SearchOutcome:
     """Run a search to its end, or go on with it; one that is over is left alone.
 
     `tell` gets a glimpse every half second, `say` a line at every stage; `approved` is what a person lets it cost, and
     `deviation` what one says of a plan that changed after results were seen. With an `objective` rows are not trained:
-    it is called with each row's setting. `name` is what this driver is called, where that was said before it began.
+    it is called with each row's setting. `name` is what this driver is called, where that was said before it began,
+    and `machines` what it runs on instead of a Ray.
 
     Raises:
         CancelledError: the experiment was ended for good.
@@ -102,55 +90,50 @@ def search(
         assert looked.state is not None
         return outcome_of(looked.state, already=True)
     opened = open_search(looked, people, approved=approved, deviation=deviation, name=name)
-    return _Driver(opened, tell, say, objective).run()
+    return _Driver(opened, machines or RayMachines(say), tell, say, objective).run()
 
 
 class _Driver:
     """One process that has the search."""
 
-    def __init__(self, opened: Opened, tell: Tell, say: Say, objective: Objective | None) -> None:
+    def __init__(
+        self, opened: Opened, machines: Machines, tell: Tell, say: Say, objective: Objective | None
+    ) -> None:
         self._opened = opened
+        self._machines = machines
         self._site = opened.site
         self._plan = opened.site.plan
         self._tell = tell
         self._say = say
-        self._signals = Signals(say)
+        self._heed = Heed(opened, say)
         self._table = Table(opened.log, opened.driver)
         self._exchange = Exchange(self._rule())
-        self._hand = Hand(opened, self._table, self._exchange, told=self._told, objective=objective, say=say)
-        self._paused: str | None = None
-        """The pause that this process has heard of, in words; what is said once stays said."""
-        self._wide: str | None = None
-        """The same, where the runs of rows do not hear of it by themselves."""
-        self._cancelled: str | None = None
-        self._wrong: RaykitError | None = None
-        """What keeps a row from beginning, beside money and pauses: it ends the search."""
+        self._hand = Hand(
+            opened, self._table, self._exchange, told=lambda: self._heed.told, objective=objective, say=say
+        )
         self._away_since: float | None = None
-        self._ray: RayHere | None = None
-        self._tuning: Tuning | None = None
-        self._checks: TrialsQc | None = None
+        self._rulings: list[Ruling] = []
+        """Those that are not written yet."""
         self._glance: Glance | None = None
         self._dashboard = Dashboard(say)
-        self._most = opened.registration.concurrent
-        """How many rows may train at once."""
 
     def run(self) -> SearchOutcome:
-        with self._signals.handled() as handle:
+        with self._heed.signals.handled() as handle:
             try:
                 self._reopen()
                 if self._needs_ray():
-                    self._start_ray()
+                    self._open()
                     handle()  # Ray has put its own handlers there
                     while not self._patient_turn():
                         self._exchange.wait(LOOP_S)
                     self._drain()
             finally:
                 self._close()
-            if self._table.state.closed and self._cancelled is None:
+            if self._table.state.closed and self._heed.cancelled is None:
                 self._pick()
             self._table.let_go()
-        if self._wrong is not None:
-            raise self._wrong
+        if self._heed.wrong is not None:
+            raise self._heed.wrong
         return self._outcome()
 
     def _rule(self) -> Rule | None:
@@ -162,14 +145,6 @@ class _Driver:
         return Rule(
             search.scheduler, mode=search.mode, updates=run.updates, spared=[run_of(row) for row in spared]
         )
-
-    def _told(self) -> str | None:
-        """Why every row stops, where its own run does not hear of it."""
-        return self._signals.come or self._wide or (None if self._wrong is None else str(self._wrong))
-
-    @property
-    def _stopping(self) -> str | None:
-        return self._paused or self._told()
 
     # --- the start ------------------------------------------------------------------------------------------
 
@@ -204,56 +179,17 @@ class _Driver:
                 self._hand.require_paid(self._table.state.row(step.row))
             except (Stopped, Refused) as refusal:
                 if not self._refused(refusal):
-                    self._heed()
+                    self._heed.look()
                     return False
             else:
                 return True
         return False
 
-    def _start_ray(self) -> None:
-        plan, qc = self._plan, self._plan.qc
-        slots = 0 if qc is None else slots_of(plan)
-        room = room_of(plan, self._most)
-        self._ray = open_ray(
-            cpus=room.cpus + slots,
-            gpus=room.gpus,
-            spare=room.spare,
-            resources={"qc": float(slots)} if slots else {},
-            shown=shown_of(self._site, "search", launch=self._opened.driver),
-            say=self._say,
-        )
-        gpus = int(ray.cluster_resources().get("GPU", 0))
-        self._most = room.within(gpus)
-        self._hand.open(self._ray.folder / "train")
-        seat = Seat(
-            root=self._opened.task.root,
-            account=self._opened.spending.ledger.account,
-            idle_s=self._ray.idle_s,
-        )
-        self._served = open_seat(seat)  # it lives as long as this handle
+    def _open(self) -> None:
+        """Start what the rows run on."""
         self._learn()
-        self._tuning = Tuning(
-            self._exchange,
-            folder=self._ray.folder / "tune",
-            name=self._site.name,
-            bundle=room.bundle,
-            concurrent=self._most,
-        )
-        self._tuning.start()
-        if qc is not None:
-            free = gpus - room.gpus * self._most
-            self._checks = self._hand.checks = TrialsQc(
-                self._site,
-                qc,
-                self._opened.driver,
-                self._opened.spending,
-                seat,
-                folder=self._ray.folder,
-                gpus=1.0 if free >= slots else 0.0,
-                wants=self._ray.wants("qc"),
-                say=self._say,
-                ray_lost=self._ray.lost,
-            )
+        self._machines.open(self._opened, self._exchange)
+        self._hand.open(self._machines)
 
     def _learn(self) -> None:
         """Tell the scheduler's rule of every report that the store knows; without one, of those that are to go on."""
@@ -289,18 +225,11 @@ class _Driver:
 
     def _turn(self) -> bool:
         """Observe and act; True once nothing is left to do, or this process was told to leave and nothing is live."""
-        self._require_ray()
-        self._hand.turn(cancelled=self._cancelled)
-        self._heed()
-        for ruling in self._exchange.take_rulings():
-            n = self._table.rule(ruling)
-            if n is not None:
-                self._hand.rule(n, ruling.why)
-                self._say(f"{ruling.report.run} is stopped: {ruling.why}")
-        if self._checks is not None:
-            self._glance = self._checks.turn()
-            self._checks.draw()
-        stopping = self._stopping
+        self._glance = self._machines.turn()
+        self._hand.turn(cancelled=self._heed.cancelled)
+        self._heed.look()
+        self._rule_on()
+        stopping = self._heed.stopping
         if stopping is not None and not self._hand.live:
             self._hand.end_ready(waits=self._waits)
             self._hand.leave_over()
@@ -315,31 +244,16 @@ class _Driver:
         """The end of a completed row waits for its own checks: a failed one ends it as failed."""
         return self._plan.qc is not None and self._plan.qc.on_failure == "stop"
 
-    def _require_ray(self) -> None:
-        """Let only a search go on whose Ray, and whose Tune, are alive.
-
-        Raises:
-            Unknown: they are not: the same command goes on.
-        """
-        assert self._ray is not None and self._tuning is not None
-        lost = self._ray.lost()
-        if lost is not None:
-            raise lost
-        if not self._tuning.running:
-            raise lost_tune(self._tuning.error)
-
-    def _heed(self) -> None:
-        """Hear what people have said since the last turn."""
-        registration = self._opened.registration
-        acts = self._opened.people.refresh()
-        found = in_force(acts, scopes_of(self._site.name, "search", registration.contract))
-        if acts.cancelled is not None and self._cancelled is None:
-            self._cancelled = self._paused = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
-            self._say(f"{self._cancelled}; every row commits at its next update, and the search is over")
-        elif found is not None and self._paused is None:
-            self._paused = found.words
-            self._wide = found.words if found.pause.scope.startswith("contract:") else None
-            self._say(f"{found.words}; every row commits at its next update")
+    def _rule_on(self) -> None:
+        """Write what the scheduler has ruled, then let the rows hear of it."""
+        self._rulings += self._exchange.take_rulings()
+        while self._rulings:
+            ruling = self._rulings[0]
+            n = self._table.rule(ruling)
+            if n is not None:
+                self._hand.rule(n, ruling.why)
+                self._say(f"{ruling.report.run} is stopped: {ruling.why}")
+            del self._rulings[0]
 
     def _begin_rows(self) -> bool:
         """Begin as many rows as there is room and money for; True once there is nothing left to begin or to end."""
@@ -347,7 +261,7 @@ class _Driver:
             match self._table.ahead(self._hand.rows, draw):
                 case Done():
                     return True
-                case Start(n) if len(self._hand.live) < self._most:
+                case Start(n) if len(self._hand.live) < self._machines.most:
                     if not self._begin(n):
                         return False
                 case Wait():
@@ -365,8 +279,8 @@ class _Driver:
             self._hand.begin(row)
         except (BudgetError, ReplanError, ApprovalError, FleetPaused, CancelledError) as refusal:
             return self._refused(refusal)
-        except (Refused, Broken) as error:
-            self._wrong = error  # raised once the rows that are under way have committed
+        except (Refused, Broken, Unknown) as error:
+            self._heed.wrong = error  # raised once the rows that are under way have committed
             return False
         return True
 
@@ -404,40 +318,34 @@ class _Driver:
 
     def _end_cancelled(self) -> None:
         """A person has ended the search for good."""
-        if self._cancelled is not None:
+        if self._heed.cancelled is not None:
             self._hand.end_open(
-                begun=Came(end="censored-by-budget", detail=self._cancelled),
-                waiting=Came(end="never-started", detail=self._cancelled),
+                begun=Came(end="censored-by-budget", detail=self._heed.cancelled),
+                waiting=Came(end="never-started", detail=self._heed.cancelled),
             )
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
         """Once every row has its end, what is still open is examined, within the plan's bound."""
-        if self._checks is None or not self._table.state.closed or self._cancelled is not None:
+        if not self._table.state.closed or self._heed.cancelled is not None:
             return
 
         def stop() -> str | None:
-            self._heed()
-            return self._stopping
+            self._heed.look()
+            return self._heed.stopping
 
         def tell(glance: Glance) -> None:
             self._glance = glance
             self._tell_glimpse()
 
-        self._say("every row has its end; what is open of their QC is examined now")
-        self._checks.drain(stop, tell)
+        self._machines.drain(stop, tell)
 
     def _close(self) -> None:
-        """End the checks, Tune, and the Ray that they run in; then measure what is left."""
+        """End what the rows run on; then measure those that are cut off."""
         try:
-            if self._checks is not None:
-                self._checks.close(grace_s=LEAVE_S if self._signals.come else UNIT_S)
+            self._machines.close(leaving=self._heed.signals.come is not None, abandoned=bool(self._hand.live))
         finally:
-            if self._tuning is not None:
-                self._tuning.close(0.0 if self._hand.live else TUNE_CLOSE_S)
-            if self._ray is not None:
-                self._ray.close()
             self._hand.settle()
             self._hand.let_go()
 
@@ -448,41 +356,21 @@ class _Driver:
         self._table.pick(register)
 
     def _outcome(self) -> SearchOutcome:
-        checks = self._checks
-        state = self._table.state
-        return outcome_of(
-            state,
-            stopped=self._stopped(state),
-            qc=None if checks is None else checks.read(),
-            pictures=() if checks is None else tuple(checks.pictures.values()),
-        )
+        state, machines = self._table.state, self._machines
+        return outcome_of(state, stopped=self._stopped(state), qc=machines.read(), pictures=machines.pictures)
 
     def _stopped(self, state: SearchState) -> str | None:
         """Why the search is not over, in words; None if it is."""
         if state.closed:
-            return self._cancelled
+            return self._heed.cancelled
         held = next(iter(self._hand.held.values()), None)
-        return self._stopping or held or "rows are left to begin"
+        return self._heed.stopping or held or "rows are left to begin"
 
     # --- telling --------------------------------------------------------------------------------------------
 
     def _tell_glimpse(self) -> None:
-        state, live = self._table.state, self._hand.live
-        shown = [
-            Live(run=each.run, glimpse=each.glimpse, newest=self._exchange.newest(each.run))
-            for each in live.values()
-        ]
-        glimpse = SearchGlimpse(
-            experiment=self._site.name,
-            rows=len(state.rows),
-            ended=len(state.rows) - len(state.open),
-            metric=state.registration.metric.removeprefix("development."),
-            live=shown,
-            waiting=len(state.open) - len(live),
-            best=best_so_far(state),
-            qc=None if self._glance is None else words(self._glance),
-        )
-        self._tell(glimpse)
+        live = [each.seen(self._exchange) for each in self._hand.live.values()]
+        self._tell(glimpse_of(self._table.state, live, self._glance))
         self._dashboard.tell(self._facts)
 
     def _facts(self) -> list[Facts]:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from pathlib import Path
-from typing import Protocol
 
 from raykit.fleet.search.ending import Came, came_to, row_ended
 from raykit.fleet.search.exchange import Exchange
+from raykit.fleet.search.machines import Checks, Machines
 from raykit.fleet.search.money import cost_of_row, require_row_paid, site_log
 from raykit.fleet.search.objective import Objective
 from raykit.fleet.search.opening import Opened
-from raykit.fleet.search.row import Checks, Heard, LiveRow, evaluations_of, worth
+from raykit.fleet.search.row import Heard, LiveRow, evaluations_of, worth
 from raykit.fleet.search.table import Table
 from raykit.records import EvaluationRow
 from raykit.search import RowState
 
 Say = Callable[[str], None]
-
-
-class RowChecks(Checks, Protocol):
-    """The QC beside a search, as far as the end of a row waits for it."""
-
-    def open_of(self, run: str) -> int: ...
 
 
 class Hand:
@@ -45,9 +38,8 @@ class Hand:
         self._told = told
         self._objective = objective
         self._say = say
-        self._storage: Path | None = None
-        self.checks: RowChecks | None = None
-        """The QC beside the search, once it has begun."""
+        self._machines: Machines | None = None
+        """What rows run on, once it is open."""
         self.live: dict[int, LiveRow] = {}
         self._over: dict[int, Came] = {}
         self.held: dict[int, str] = {}
@@ -66,9 +58,13 @@ class Hand:
 
     # --- beginning ------------------------------------------------------------------------------------------
 
-    def open(self, storage: Path) -> None:
-        """Say where trials keep what nobody reads again, once there is a Ray."""
-        self._storage = storage
+    def open(self, machines: Machines) -> None:
+        """Say what rows run on, once it is open."""
+        self._machines = machines
+
+    @property
+    def _checks(self) -> Checks | None:
+        return None if self._machines is None else self._machines.checks
 
     def recall(self, row: RowState, *, cancelled: str | None = None) -> bool:
         """Whether a row that was begun needs no more work: its run is over, and it only has to be told."""
@@ -102,7 +98,7 @@ class Hand:
             Unknown: the store did not answer.
         """
         self.require_paid(row)
-        heard = Heard(run=row.run, told=self._told, checks=self.checks)
+        heard = Heard(run=row.run, told=self._told, checks=self._checks)
         live = LiveRow(
             self._opened,
             row,
@@ -113,8 +109,9 @@ class Hand:
         )
         live.loop.reserve()
         self._table.begin(row.n, live.launch)
-        assert self._storage is not None
-        live.loop.open(storage=self._storage, door=live.loop.purse.door())
+        machines = self._machines
+        assert machines is not None, "not open"
+        live.loop.open(storage=machines.storage, door=machines.door(live.loop.purse))
         self.live[row.n] = live
 
     def evaluations(self, rows: Iterable[RowState]) -> list[tuple[str, EvaluationRow]]:
@@ -169,11 +166,12 @@ class Hand:
         """
         for n, came in list(self._over.items()):
             row = self._table.state.row(n)
-            if came.end == "completed" and self.checks is not None and waits:
-                failed = self.checks.ends_row(row.run)
+            checks = self._checks
+            if came.end == "completed" and checks is not None and waits:
+                failed = checks.ends_row(row.run)
                 if failed is not None:
                     came = Came(end="failed", detail=failed)
-                elif self.checks.open_of(row.run):
+                elif checks.open_of(row.run):
                     continue
             self.end(row, came)
             del self._over[n]

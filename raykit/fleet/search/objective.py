@@ -34,7 +34,7 @@ from raykit.records import (
 from raykit.store import layout, open_store
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
-from raykit.train.door import Door, Grant
+from raykit.train.door import Door
 from raykit.train.hold import patiently
 
 
@@ -110,11 +110,10 @@ class _Attempt:
             report=report,
         )
         self._attempt = 0
-        self._grant: Grant | None = None
         self._began = self._ends = time.monotonic()
 
     def run(self, objective: Objective) -> None:
-        patiently(self._begin, hold_s=self._task.hold_s)
+        self._begin()
         self._pass_on()  # what one that was killed had written, and could not report
         try:
             objective(self._task.setting, self._recorded, self._add)
@@ -133,23 +132,33 @@ class _Attempt:
     # --- the start ------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Have the attempt reserved, and say that it begins."""
-        self._log.refresh()
-        state, launch = self._log.state, self._task.launch
+        """Have the attempt reserved, and say that it begins.
+
+        Raises:
+            FleetPaused: it was asked to stop before it began: it does not begin.
+            FencedError: another launch has taken the run.
+            RaykitError: the door does not let it begin.
+        """
+        launch, hold_s = self._task.launch, self._task.hold_s
+        patiently(self._log.refresh, hold_s=hold_s)
+        state = self._log.state
         require_launch(state, launch)
         if state.stop is not None:
-            raise FleetPaused(state.stop.why)  # asked to stop before it began: it does not begin
+            raise FleetPaused(state.stop.why)
         asked_at = time.monotonic()
-        self._grant = self._door.begin(launch, 1 + sum(each.launch == launch for each in state.attempts))
-        self._ends = asked_at + (self._grant.left_ms - self._grant.drain_ms) / 1000
-        self._log.append(self._started, at=time.time())
+        grant = self._door.begin(launch, 1 + sum(each.launch == launch for each in state.attempts))
+        self._ends = asked_at + (grant.left_ms - grant.drain_ms) / 1000
+        patiently(
+            lambda: self._log.append(lambda entries: self._started(grant.lease), at=time.time()),
+            hold_s=hold_s,
+        )
         self._began = time.monotonic()
 
-    def _started(self, entries: Sequence[RunEntry]) -> list[Record]:
+    def _started(self, lease: str) -> list[Record]:
         state, task = self._log.state, self._task
         require_launch(state, task.launch)
-        before, place = state.attempt, this_place()
-        if before is not None and before.place == place and before.launch == task.launch:
+        before = state.attempt
+        if before is not None and before.lease == lease:
             return []  # its reply was lost: it is there already
         self._attempt = 1 if before is None else before.attempt + 1
         killed: list[Record] = []
@@ -158,13 +167,13 @@ class _Attempt:
         started = AttemptStarted(
             attempt=self._attempt,
             launch=task.launch,
-            place=place,
+            place=this_place(),
             world_size=1,
             facts={"python": platform.python_version()},
             plan=task.plan,
             code=task.code,
             data=task.data,
-            lease=None if self._grant is None else self._grant.lease,
+            lease=lease,
         )
         return [*killed, started]
 

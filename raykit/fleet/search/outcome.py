@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from raykit.fleet.follow import Glimpse
 from raykit.fleet.metrics import SearchFacts
+from raykit.fleet.pool.pool import Glance
+from raykit.fleet.qc_beside import words
 from raykit.fleet.search.job import Report
 from raykit.read.qc_runs import RunsRead
 from raykit.records import Picked, RowEnded, SearchRegistration, Unit
@@ -92,6 +94,20 @@ def outcome_of(
         cost=state.cost,
         qc=qc,
         pictures=pictures,
+    )
+
+
+def glimpse_of(state: SearchState, live: Sequence[Live], glance: Glance | None) -> SearchGlimpse:
+    """One look at a search whose rows `live` are under way."""
+    return SearchGlimpse(
+        experiment=state.registration.experiment,
+        rows=len(state.rows),
+        ended=len(state.rows) - len(state.open),
+        metric=state.registration.metric.removeprefix("development."),
+        live=live,
+        waiting=len(state.open) - len(live),
+        best=best_so_far(state),
+        qc=None if glance is None else words(glance),
     )
 
 

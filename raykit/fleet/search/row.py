@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from raykit.errors import CorruptError
 from raykit.fleet.claim import claim_trial
@@ -15,8 +14,10 @@ from raykit.fleet.run_loop import RunLoop
 from raykit.fleet.search.ending import Came, came_to
 from raykit.fleet.search.exchange import Exchange
 from raykit.fleet.search.job import Job
+from raykit.fleet.search.machines import Checks
 from raykit.fleet.search.objective import Objective, ObjectiveJob, ObjectiveTask
 from raykit.fleet.search.opening import Opened
+from raykit.fleet.search.outcome import Live
 from raykit.fleet.search.training import TrainingJob, TrialTraining
 from raykit.plan import Plan
 from raykit.read.rows import RowTable
@@ -30,17 +31,6 @@ from raykit.train.door import Door
 from raykit.train.inputs import Task
 
 Say = Callable[[str], None]
-
-
-class Checks(Protocol):
-    """The QC beside a search, as far as one row asks it."""
-
-    @property
-    def suite(self) -> str | None: ...
-
-    def ends_row(self, run: str) -> str | None: ...
-
-    def words(self, run: str) -> str | None: ...
 
 
 @dataclass(slots=True)
@@ -136,6 +126,10 @@ class LiveRow:
 
     def _tell(self, glimpse: Glimpse) -> None:
         self.glimpse = glimpse
+
+    def seen(self, exchange: Exchange) -> Live:
+        """One look at it."""
+        return Live(run=self.run, glimpse=self.glimpse, newest=exchange.newest(self.run))
 
     def came(self, row: RowState, *, cancelled: str | None) -> Came | None:
         """What it came to, now that its loop has let go; None if it goes on another time."""
