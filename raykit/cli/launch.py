@@ -134,7 +134,7 @@ def resume(
     if _is_wide(target):
         _resume_scope(target, repair, by, root, json=json)
         return
-    from raykit.cli.submit import go_on, last_job
+    from raykit.cli.submit import Wish, go_on, last_job
     from raykit.fleet.claim import amend
     from raykit.fleet.site import site_of, stored_site
 
@@ -163,7 +163,9 @@ def resume(
         lifted = _clear(site, repair, by, approved)
         job = None if is_file else last_job(site)
         if job is not None:
-            go_on(site, name, job, approved=approved, amount=approve, person=by, detach=detach, json=json)
+            typed = not is_scripted(scripted)
+            wish = Wish(approved=approved, amount=approve, person=by, typed=typed)
+            go_on(site, name, job, wish, detach=detach, json=json)
         elif detach:
             _detach(site, approved, json=json)
         elif site.plan.search is not None:

@@ -6,13 +6,14 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raykit.cli import output
-from raykit.cli.launch import Approve, Deviation, Person, approving, ask_amount
+from raykit.cli.launch import Approve, Deviation, Person, approving, ask_amount, said_of
 from raykit.cli.options import (
     DEFAULT_ROOT,
     Json,
@@ -21,17 +22,17 @@ from raykit.cli.options import (
     at_plan,
     at_root,
     is_scripted,
-    person_of,
-    words,
 )
 from raykit.errors import ApprovalError, RaykitError
 
 if TYPE_CHECKING:
+    from raykit.fleet.jobs.api import JobsApi
     from raykit.fleet.jobs.follow import Ended
     from raykit.fleet.jobs.standing import Standing
     from raykit.fleet.jobs.submit import Sent
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
+    from raykit.train.prepare import Prepared
 
 AUTO = "auto"
 EXIT_INTERRUPTED = 130
@@ -76,25 +77,27 @@ def submit(
         RaykitError: whatever refuses the job, or ended its run.
     """
     with _site(plan, root) as site:
-        said = None
-        if deviation is not None:
-            why = words(
-                deviation, field="--deviation", what="why the plan was changed after results were seen"
-            )
-            said = f"{why} ({person_of(by)})"
-        send(
-            site,
-            plan,
-            address=address,
+        wish = Wish(
             approved=approving(approve, by, scripted),
             amount=approve,
-            deviation=said,
+            deviation=said_of(deviation, by),
             person=by,
             typed=not is_scripted(scripted),
-            detach=detach,
-            shared=shared,
-            json=json,
         )
+        send(site, plan, wish, address=address, shared=shared, detach=detach, json=json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a person says beside the plan."""
+
+    approved: Approving | None = None
+    amount: str | None = None
+    """What was approved, as it was typed."""
+    deviation: str | None = None
+    person: str | None = None
+    typed: bool = False
+    """The person sits at a terminal."""
 
 
 @contextmanager
@@ -113,15 +116,11 @@ def _site(plan: str, root: str) -> Iterator[Site]:
 def send(
     site: Site,
     target: str,
+    wish: Wish,
     *,
     address: str,
-    approved: Approving | None = None,
-    amount: str | None = None,
-    deviation: str | None = None,
-    person: str | None = None,
-    typed: bool = False,
-    detach: bool = False,
     shared: bool = False,
+    detach: bool = False,
     json: bool = False,
 ) -> None:
     """Send what `target` names to a cluster, and follow it. Leaves with the exit code of its run.
@@ -130,46 +129,68 @@ def send(
         RaykitError: whatever refuses the job.
     """
     from raykit.fleet.jobs.address import address_of, connect
-    from raykit.fleet.jobs.before import completed, rehearse, require_not_paused, require_priced, root_of
-    from raykit.fleet.jobs.submit import Asked, find_free, submit
-    from raykit.fleet.site import make_ready
+    from raykit.fleet.jobs.before import completed, require_priced, root_of
 
     where = address_of(address)
     api = connect(where)
     root = root_of(site.root, where, shared=shared)
     require_priced(site, where)
-    log = site.run_log("submit")
-    ended_at = completed(site, log)
+    ended_at = completed(site)
     if ended_at is not None:
         _say_complete(site, ended_at, json=json)
         return
+    said = _Said(site, where.url, target, json=json)
+    sent = _sent(api, site, root, wish, said)
+    said.sent(sent)
+    if detach:
+        said.detached(sent)
+        return
+    _follow(api, site, sent, said)
+
+
+def _sent(api: JobsApi, site: Site, root: str, wish: Wish, said: _Said) -> Sent:
+    """The job as the cluster has it, sent now or there before."""
+    from raykit.fleet.jobs.before import require_not_paused
+    from raykit.fleet.jobs.submit import Asked, find_free, submit
+    from raykit.fleet.site import make_ready
+
     require_not_paused(site)
     ready = make_ready(site)
-    again = f"raykit submit {shlex.quote(target)} --address {where.url}{at_root(site.root)}"
     operation, chosen = find_free(api, site, ready, root, say=_say)
     if chosen.there is None:
-        try:
-            rehearse(site, ready, log, approved=approved, deviation=deviation, say=_say)
-        except ApprovalError as error:
-            approved = ask_amount(error, site) if approved is None and not json else None
-            if approved is None:
-                raise
-            amount, person, typed = _plain(approved), approved.person, True
-            rehearse(site, ready, log, approved=approved, deviation=deviation, say=_say)
-    asked = Asked(root=root, person=person, approve=amount, typed=typed, deviation=deviation)
-    sent = submit(api, site, ready, operation, chosen, asked, say=_say, again=again)
-    _say_sent(sent, where.url)
-    if detach:
-        _say_detached(sent, site, where.url, again, json=json)
-        return
+        wish = _rehearsed(site, ready, wish, asking=not said.json)
+    asked = Asked(
+        root=root, person=wish.person, approve=wish.amount, typed=wish.typed, deviation=wish.deviation
+    )
+    return submit(api, site, ready, operation, chosen, asked, say=_say, again=said.again)
+
+
+def _rehearsed(site: Site, ready: Prepared, wish: Wish, *, asking: bool) -> Wish:
+    """What is wished, once it is seen that the launch would not be refused; a person at a terminal may approve it."""
+    from raykit.budget.amounts import plain
+    from raykit.fleet.jobs.before import rehearse
+
+    try:
+        rehearse(site, ready, approved=wish.approved, deviation=wish.deviation, say=_say)
+    except ApprovalError as error:
+        typed = ask_amount(error, site) if asking and wish.approved is None else None
+        if typed is None:
+            raise
+        wish = replace(wish, approved=typed, amount=plain(typed.amount), person=typed.person, typed=True)
+        rehearse(site, ready, approved=typed, deviation=wish.deviation, say=_say)
+    return wish
+
+
+def _follow(api: JobsApi, site: Site, sent: Sent, said: _Said) -> None:
+    """Follow a job to its end, and leave as its run did; Ctrl-C leaves it be."""
     from raykit.fleet.jobs.follow import follow
 
     try:
         ended = follow(api, sent.info.submission_id, show=_show, read=lambda: _standing(site))
     except KeyboardInterrupt:
-        _say_detached(sent, site, where.url, again, json=json)
+        said.detached(sent)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _say_ended(ended, sent, site, where.url, again, json=json)
+    said.ended(ended, sent)
     if ended.exit_code:
         raise typer.Exit(ended.exit_code)
 
@@ -182,45 +203,24 @@ def last_job(site: Site) -> str | None:
     return None if in_ray_job() else standing_of(site).job
 
 
-def go_on(
-    site: Site,
-    name: str,
-    job: str,
-    *,
-    approved: Approving | None,
-    amount: str | None,
-    person: str | None,
-    detach: bool,
-    json: bool,
-) -> None:
+def go_on(site: Site, name: str, job: str, wish: Wish, *, detach: bool, json: bool) -> None:
     """Go on with what was a Ray job, as one, on the cluster that ran it; or say how, where that is not the one meant.
 
     Raises:
         RaykitError: whatever refuses the job, or ended its run.
     """
-    if not _knows(job):
-        at = at_root(site.root)
-        if json:
-            output.print_json(
-                {"experiment": site.name, "was_job": job, "continue": f"raykit submit {name}{at}"}
-            )
-        else:
-            print(
-                f"{site.name} can go on. Its last launch was the Ray job {job}, on a cluster that is not meant here.\n"
-                f"  continue raykit submit {name} --address URL{at}\n"
-                f"  or here  raykit launch PLAN{at}"
-            )
+    if _knows(job):
+        send(site, name, wish, address=AUTO, detach=detach, json=json)
         return
-    send(
-        site,
-        name,
-        address=AUTO,
-        approved=approved,
-        amount=amount,
-        person=person,
-        typed=not is_scripted(False),
-        detach=detach,
-        json=json,
+    at = at_root(site.root)
+    command = f"raykit submit {name} --address URL{at}"
+    if json:
+        output.print_json({"experiment": site.name, "was_job": job, "continue": command})
+        return
+    print(
+        f"{site.name} can go on. Its last launch was the Ray job {job}, on a cluster that is not meant here.\n"
+        f"  continue {command}\n"
+        f"  or here  raykit launch PLAN{at}"
     )
 
 
@@ -232,12 +232,6 @@ def _knows(job: str) -> bool:
         return connect(address_of(AUTO)).job(job) is not None
     except RaykitError:
         return False
-
-
-def _plain(approved: Approving) -> str:
-    from raykit.budget.amounts import plain
-
-    return plain(approved.amount)
 
 
 def _standing(site: Site) -> Standing | None:
@@ -264,54 +258,67 @@ def _show(line: str) -> None:
     sys.stderr.flush()
 
 
-def _say_sent(sent: Sent, url: str) -> None:
-    name, before = sent.info.submission_id, sent.chosen.before
-    if not sent.new:
-        _say(f"job {name} is there already, {sent.info.words}; nothing was sent")
-    elif before is not None:
-        _say(f"job {before.submission_id} has {before.words}; going on as job {name}")
-    else:
-        _say(f"job {name} on {url}")
-
-
-def _record(sent: Sent, url: str) -> dict[str, Any]:
-    return {
-        "submission_id": sent.info.submission_id,
-        "address": url,
-        "new": sent.new,
-        "launch": sent.chosen.launch,
-        "sent": dict(sent.sent),
-    }
-
-
 def _say_complete(site: Site, update: int, *, json: bool) -> None:
     if json:
         output.print_json({"experiment": site.name, "already": True, "update": update, "exit_code": 0})
-    else:
-        print(
-            f"{site.name} is already trained, at update {output.count(update)}; nothing was sent.\n"
-            f"  see      raykit show {site.name}{at_root(site.root)}"
-        )
-
-
-def _say_detached(sent: Sent, site: Site, url: str, again: str, *, json: bool) -> None:
-    if json:
-        output.print_json({**_record(sent, url), "detached": True})
         return
-    at = at_root(site.root)
     print(
-        f"{site.name} goes on as job {sent.info.submission_id}.\n"
-        f"  follow   {again}   or   raykit watch {site.name}{at}\n"
-        f"  pause    raykit pause {site.name}{at} --reason ..."
+        f"{site.name} is already trained, at update {output.count(update)}; nothing was sent.\n"
+        f"  see      raykit show {site.name}{at_root(site.root)}"
     )
 
 
-def _say_ended(ended: Ended, sent: Sent, site: Site, url: str, again: str, *, json: bool) -> None:
-    if json:
-        status = None if ended.info is None else ended.info.status
-        said = {"status": status, "exit_code": ended.exit_code, "words": ended.words}
-        output.print_json({**_record(sent, url), "experiment": site.name, **said})
-        return
-    print(f"{ended.words}, exit {ended.exit_code}" if not ended.goes_on else f"{ended.words}.")
-    if ended.goes_on:
-        print(f"  continue {again}")
+class _Said:
+    """What is said of one job, as text or as JSON."""
+
+    def __init__(self, site: Site, url: str, target: str, *, json: bool) -> None:
+        self.json = json
+        self.again = f"raykit submit {shlex.quote(target)} --address {url}{at_root(site.root)}"
+        """The command that looks again, follows, and goes on."""
+        self._site = site
+        self._url = url
+
+    def sent(self, sent: Sent) -> None:
+        """Where it is now."""
+        name, before = sent.info.submission_id, sent.chosen.before
+        if not sent.new:
+            _say(f"job {name} is there already, {sent.info.words}; nothing was sent")
+        elif before is not None:
+            _say(f"job {before.submission_id} has {before.words}; going on as job {name}")
+        else:
+            _say(f"job {name} on {self._url}")
+
+    def detached(self, sent: Sent) -> None:
+        """That it goes on alone."""
+        if self.json:
+            output.print_json({**self._record(sent), "detached": True})
+            return
+        name, at = self._site.name, at_root(self._site.root)
+        print(
+            f"{name} goes on as job {sent.info.submission_id}.\n"
+            f"  follow   {self.again}   or   raykit watch {name}{at}\n"
+            f"  pause    raykit pause {name}{at} --reason ..."
+        )
+
+    def ended(self, ended: Ended, sent: Sent) -> None:
+        """How it ended."""
+        if self.json:
+            status = None if ended.info is None else ended.info.status
+            how = {"status": status, "exit_code": ended.exit_code, "words": ended.words}
+            output.print_json({**self._record(sent), **how})
+            return
+        print(
+            f"{ended.words}.\n  continue {self.again}"
+            if ended.goes_on
+            else f"{ended.words}, exit {ended.exit_code}"
+        )
+
+    def _record(self, sent: Sent) -> dict[str, Any]:
+        return {
+            "experiment": self._site.name,
+            "submission_id": sent.info.submission_id,
+            "address": self._url,
+            "new": sent.new,
+            "launch": sent.chosen.launch,
+            "sent": dict(sent.sent),
+        }

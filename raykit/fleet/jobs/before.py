@@ -16,7 +16,6 @@ from raykit.ids import digest_of
 from raykit.pauses import Role, require_running, scopes_of
 from raykit.plan import contract
 from raykit.read.sizing import pool_of
-from raykit.store.log import RunLog
 from raykit.store.people import People, read_acts
 from raykit.train.prepare import Prepared
 
@@ -59,7 +58,7 @@ def require_priced(site: Site, address: Address) -> None:
     )
 
 
-def completed(site: Site, log: RunLog) -> int | None:
+def completed(site: Site) -> int | None:
     """The last update of a run that is complete under this very plan and code; None if it is not.
 
     Raises:
@@ -68,7 +67,7 @@ def completed(site: Site, log: RunLog) -> int | None:
         CorruptError: stored bytes do not match their digests.
         StoreUnavailableError: the store did not answer.
     """
-    return None if site.plan.search is not None else completed_at(site, log.state)
+    return None if site.plan.search is not None else completed_at(site, site.run_log("submit").state)
 
 
 def require_not_paused(site: Site) -> None:
@@ -88,7 +87,6 @@ def require_not_paused(site: Site) -> None:
 def rehearse(
     site: Site,
     ready: Prepared,
-    log: RunLog,
     *,
     approved: Approving | None,
     deviation: str | None,
@@ -107,6 +105,7 @@ def rehearse(
         people = People(site.store, site.name)
         look(site, people, approved=approved, deviation=deviation, say=say, elsewhere=True)
         return
+    log = site.run_log("submit")
     require_answered(site.store, site.name, ended=QC_GATE in log.state.failed)
     sealed = reviewed(site, ready, log, approved, deviation, say)
     require_spendable(site, sealed.lock, log, read_acts(site.store, site.name), approved)
