@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from raykit.errors import RaykitError
+from raykit.fleet.door import StoreDoor
+from raykit.fleet.search.job import Back, Handed
 from raykit.records import Setting
+from raykit.store import open_store
+
+if TYPE_CHECKING:
+    from raykit.fleet.purse import Purse
+    from raykit.fleet.search.exchange import Exchange
+    from raykit.fleet.search.opening import Opened
 
 TINY = Path(__file__).parent / "tiny"
 
@@ -117,3 +129,65 @@ class Toy:
             if not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), 9)
+
+
+class Threads:
+    """What a search runs on instead of a Ray: each start is a thread of this process, its door the ledger itself.
+
+    `ended` is called with the run of every start that has ended, by its own thread.
+    """
+
+    checks = None
+    pictures = ()
+
+    def __init__(
+        self, folder: Path, *, most: int = 2, ended: Callable[[str], None] = lambda run: None
+    ) -> None:
+        self.most = most
+        self.storage = folder
+        self.starts: list[str] = []
+        """The run of every start, in order."""
+        self._ended = ended
+        self._threads: list[threading.Thread] = []
+        self._exchange: Exchange | None = None
+
+    def open(self, opened: Opened, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._root = opened.task.root
+
+    def door(self, purse: Purse) -> StoreDoor:
+        attempts = purse.spending.attempts
+        ledger = purse.spending.ledger
+        return StoreDoor(open_store(self._root), ledger.account, attempts, by="test", hold_s=1.0)
+
+    def turn(self) -> None:
+        assert self._exchange is not None
+        while (handed := self._exchange.take(0.0)) is not None:
+            self.starts.append(handed.run)
+            thread = threading.Thread(target=self._run, args=(handed,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self, handed: Handed) -> None:
+        assert self._exchange is not None
+        back = Back()
+        try:
+            handed.job(self._exchange.heard)
+        except RaykitError as error:
+            back = Back(refused=f"{error.kind}: {error}")
+        except ConnectionResetError:
+            back = Back(lost="its process was lost")
+        except Exception as error:  # whatever the objective raises
+            back = Back(failed=f"{type(error).__name__}: {error}")
+        self._ended(handed.run)
+        self._exchange.came_back(handed.serial, back)
+
+    def drain(self, stop: Callable[[], str | None], tell: Callable[[object], None]) -> None:
+        pass
+
+    def close(self, *, leaving: bool, abandoned: bool) -> None:
+        for thread in self._threads:
+            thread.join(30.0)
+
+    def read(self) -> None:
+        return None

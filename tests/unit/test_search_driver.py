@@ -1,0 +1,498 @@
+"""The process that drives a search, without a Ray: what refuses it, what is short, and what a killed one has left.
+
+covers TUNE-01 TUNE-02 TUNE-03 TUNE-05 TUNE-06 TUNE-08 TUNE-13 DISP-03 FLEET-09 RAY-03 RAY-12 RAY-13, I6 I7 I9 I11
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from money import line, planned, terms
+from searchtoys import ASHA, ONE_REPEAT, Threads, value_of, write_search
+
+from raykit.budget.acts import plan as set_aside
+from raykit.budget.admit import Request, admit, void
+from raykit.budget.audit import audit
+from raykit.budget.book import Book
+from raykit.errors import (
+    ApprovalError,
+    CancelledError,
+    FencedError,
+    FleetPaused,
+    GateError,
+    HeldError,
+    PlanError,
+    RaykitError,
+    ReviewError,
+)
+from raykit.fleet.search import held
+from raykit.fleet.search.driver import search
+from raykit.fleet.search.outcome import SearchOutcome
+from raykit.fleet.site import site_of
+from raykit.records import Driven, Paused, Place
+from raykit.search import SearchState
+from raykit.store.accounts import Identity, join_account, open_ledger
+from raykit.store.ledger import Ledger
+from raykit.store.local import LocalStore
+from raykit.store.people import cancel, pause, read_acts, resume
+from raykit.store.search import SearchLog, read_registration, read_search
+from raykit.testing.invariants import check_invariants
+
+NAME, SCOPE = "tiny", "experiment:tiny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Reports at 10 and at 20. `at` is called before each report, with the rate and the update."""
+
+    at: Callable[[float, int], None] = lambda lr, update: None
+
+    def __call__(self, setting: Any, after: int, report: Any) -> None:
+        for update in range(after + 10, 21, 10):
+            self.at(setting.params["lr"], update)
+            report(update, value_of(setting, update, 20))
+
+
+@dataclass(slots=True)
+class Bench:
+    """One search in a root of its own."""
+
+    folder: Path
+    plan: Path = Path()
+    said: list[str] = field(default_factory=list)
+    hear: Callable[[str], None] = lambda line: None
+    """Called with every line that is said, in the driver's own thread."""
+    machines: Threads | None = None
+
+    def write(self, **table: Any) -> None:
+        self.plan = write_search(self.folder / "job", **table)
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "store"
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.root)
+
+    @property
+    def state(self) -> SearchState:
+        found = read_search(self.store, NAME)
+        assert found is not None
+        return found
+
+    @property
+    def ledger(self) -> Ledger:
+        ledger = open_ledger(self.store, NAME, by="test")
+        assert list(audit(ledger.entries)) == []
+        return ledger
+
+    def drive(self, objective: Any = None, *, most: int = 2, **how: Any) -> SearchOutcome:
+        self.machines = Threads(self.folder / "threads", most=most)
+        return search(
+            site_of(self.plan, str(self.root)),
+            tell=lambda glimpse: None,
+            say=self.say,
+            objective=objective or Steps(),
+            machines=self.machines,
+            **how,
+        )
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+        self.hear(line)
+
+    def files(self) -> list[tuple[str, int]]:
+        """Everything in the store."""
+        if not self.root.exists():
+            return []
+        found = [path for path in self.root.rglob("*") if path.is_file()]
+        return sorted((str(path.relative_to(self.root)), path.stat().st_size) for path in found)
+
+    def refused(self, kind: type[RaykitError], words: str, **how: Any) -> RaykitError:
+        """The search is refused, and nothing is written."""
+        before = self.files()
+        with pytest.raises(kind, match=words) as caught:
+            self.drive(**how)
+        assert self.files() == before
+        return caught.value
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def whole(bench: Bench) -> None:
+    """Every row has its end, nothing is open in the ledger, and what rows cost is what it has."""
+    state, book = bench.state, bench.ledger.book
+    assert all(row.ended is not None for row in state.rows)
+    assert not [lease for lease in book.leases.values() if lease.open]
+    cost = sum(row.ended.cost for row in state.rows if row.ended is not None)
+    assert cost == sum(lease.charged for lease in book.leases.values() if lease.reserved.run is not None)
+    check_invariants(bench.store)
+
+
+# --- to its end ---------------------------------------------------------------------------------------------
+
+
+def test_a_search_that_is_over_is_left_alone(bench: Bench) -> None:
+    bench.write(trials=3, repeats=ONE_REPEAT, scheduler=ASHA)
+    outcome = bench.drive()
+    assert outcome.exit_code == 0 and not outcome.already and outcome.stopped is None
+    whole(bench)
+    state = bench.state
+    assert state.picked is not None and state.picked.tried == 4 and state.driver is None
+    before = bench.files()
+    again = bench.drive()
+    assert again.already and again.exit_code == 0 and again.picked == state.picked
+    assert bench.files() == before and bench.machines is not None and bench.machines.starts == []
+
+
+def test_no_more_rows_are_live_than_the_table_says(bench: Bench) -> None:
+    bench.write(trials=5, concurrent=3)
+    live: list[int] = []
+    most = [0]
+
+    def at(lr: float, update: int) -> None:
+        if update == 10:
+            live.append(1)
+        most[0] = max(most[0], len(live))
+        if update == 20:
+            live.pop()
+
+    bench.drive(Steps(at=at), most=9)
+    assert most[0] <= 3 and len(bench.machines.starts) == 5  # type: ignore[union-attr]
+
+
+def test_a_lost_start_is_made_up_for_as_often_as_the_plan_says(bench: Bench) -> None:
+    """The first row loses its process once, the second every time: no start without a lease of its own."""
+    bench.write(trials=2, attempts="3", rate=1.0, ceiling=4.0, wall_h="0.01")
+    rates: list[float] = []
+    died: list[float] = []
+
+    def at(lr: float, update: int) -> None:
+        if lr not in rates:
+            rates.append(lr)
+        if update == 10 and (lr == rates[0] or lr not in died):
+            died.append(lr)
+            raise ConnectionResetError
+
+    outcome = bench.drive(Steps(at=at), most=1)
+    assert outcome.counts == {"failed": 1, "completed": 1}
+    first, second = bench.state.rows
+    assert first.ended is not None and first.ended.attempts == 3
+    assert second.ended is not None and second.ended.attempts == 2
+    whole(bench)
+    assert bench.state.picked is not None and bench.state.picked.row == second.n
+
+
+# --- what refuses it ----------------------------------------------------------------------------------------
+
+
+def test_a_plan_without_a_table_is_no_search(bench: Bench) -> None:
+    bench.write(select=True)
+    head, _, rest = bench.plan.read_text().partition("[search]")
+    bench.plan.write_text(head + "[budget]" + rest.partition("[budget]")[2])
+    bench.refused(PlanError, r"has no \[search\]")
+
+
+def test_a_pause_or_a_cancellation_refuses_it(bench: Bench) -> None:
+    bench.write(trials=2)
+    bench.drive()
+    bench.write(trials=2)
+    pause(bench.store, SCOPE, reason="promised", person="ada", at=time.time())
+    bench.refused(FleetPaused, "paused by ada")
+    resume(bench.store, SCOPE, cleared="free", person="ada", at=time.time())
+    pause(bench.store, "role:search", reason="promised", person="ada", at=time.time())
+    bench.refused(FleetPaused, "paused by ada")
+    cancel(bench.store, NAME, reason="flat", person="ada", at=time.time())
+    bench.refused(CancelledError, "cancelled by ada")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"trials": 4}, "rows: 3 -> 4"),
+        ({"sampler": "optuna.tpe"}, "sampler.name"),
+        ({"updates": "30"}, "updates: 20 -> 30"),
+    ],
+)
+def test_another_table_is_refused_field_by_field(bench: Bench, changed: dict[str, Any], words: str) -> None:
+    bench.write(trials=3)
+    bench.drive()
+    bench.write(**{"trials": 3, **changed})
+    error = bench.refused(GateError, words)
+    assert "a name of its own" in (error.remedy or "")
+
+
+def test_another_recipe_is_refused(bench: Bench) -> None:
+    bench.write(trials=2)
+    bench.drive()
+    recipe = bench.plan.parent / "recipe.py"
+    recipe.write_text(recipe.read_text().replace("0.01 * torch.randn(4)", "0.02 * torch.randn(4)"))
+    bench.refused(GateError, "code: ")
+
+
+def test_a_table_that_the_ceiling_cannot_pay_for_is_refused(bench: Bench) -> None:
+    bench.write(trials=9, rate=10.0, ceiling=1.0, wall_h="0.05")
+    bench.refused(ReviewError, "needs revision: REVIEW-13")
+
+
+def test_what_needs_an_approval_waits_for_one(bench: Bench) -> None:
+    """The whole table is asked for at once: no search stops in the middle for want of a word."""
+    from raykit.budget.amounts import micros
+    from raykit.fleet.spending import Approving
+
+    table = {"trials": 4, "rate": 20.0, "ceiling": 30.0, "wall_h": "0.05", "attempts": "1"}
+    bench.write(**table)
+    bench.refused(ApprovalError, "a person has to approve")
+    approved = Approving(amount=micros("30", field="test"), person="ada", scripted=False)
+    assert bench.drive(approved=approved).exit_code == 0
+    whole(bench)
+
+
+def test_a_driver_that_is_alive_is_not_replaced(bench: Bench) -> None:
+    bench.write(trials=2)
+    alive = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        seen: list[Place] = []
+
+        def at(lr: float, update: int) -> None:
+            if not seen:  # the log now says that another process drives it
+                seen.append(_taken_by(bench, alive.pid))
+
+        with pytest.raises(FencedError, match="no longer has the search"):
+            bench.drive(Steps(at=at))
+        bench.refused(HeldError, f"process {alive.pid}")
+    finally:
+        alive.communicate(b"\n")
+    bench.drive()
+    whole(bench)
+
+
+def _taken_by(bench: Bench, pid: int) -> Place:
+    from raykit.store.place import _boot, _stat
+
+    stat = _stat(pid)
+    assert stat is not None
+    place = Place(host=os.uname().nodename, boot=_boot(), pid=pid, started=stat.started)
+    registration = read_registration(bench.store, NAME)
+    assert registration is not None
+    log = SearchLog(bench.store, registration, by="test")
+    event = Driven(driver="other", place=place, raykit="0")
+    log.append(lambda entries: [event], at=time.time())
+    return place
+
+
+# --- what is short ------------------------------------------------------------------------------------------
+
+
+def test_rows_are_refused_when_money_is_short_and_go_on_after_a_word(bench: Bench) -> None:
+    """While one row is at work another waits; when none is, those that are left end, until a person has acted."""
+    bench.write(trials=4, concurrent=2, rate=1.0, ceiling=4.0, wall_h="0.01", attempts="1")
+    leases: list[str] = []
+
+    def hear(line: str) -> None:
+        if line.startswith("trial-001 completed"):  # its lease is settled, and no other is asked for yet
+            leases.append(_somebody_else(bench))
+
+    bench.hear = hear
+    outcome = bench.drive(most=1)
+    assert outcome.counts == {"completed": 1, "refused-by-budget": 3}
+    assert outcome.exit_code == 4 and outcome.short
+    assert outcome.picked is not None and outcome.picked.row == 1
+    found = read_acts(bench.store, NAME).pauses[SCOPE].pause
+    assert isinstance(found, Paused) and found.cause == "ceiling"
+    bench.refused(FleetPaused, "paused by search")
+
+    bench.ledger.decide(lambda book: void(book, leases[0], proof="never started"), at=time.time())
+    resume(bench.store, SCOPE, cleared="money was moved", person="mira", at=time.time())
+    outcome = bench.drive()
+    assert outcome.counts == {"completed": 4} and outcome.exit_code == 0
+    (reopened,) = bench.state.reopened
+    assert (reopened.rows, reopened.person, reopened.reason) == ((2, 3, 4), "mira", "money was moved")
+    other = bench.ledger
+    assert all(
+        lease.reserved.run or lease.reserved.experiment == "other" for lease in other.book.leases.values()
+    )
+
+
+def _somebody_else(bench: Bench) -> str:
+    """Work of another plan takes what is left of the account, but for less than a row."""
+    ledger = bench.ledger
+    lines = [
+        line("train", "target", 4.96),
+        line("confirmation", "confirmation", 0.02),
+        line("recovery", "recovery", 0.02),
+    ]
+    other = planned("other", 5.0, lines)
+    who = Identity(experiment="other", decision=other.decision)
+    join_account(bench.store, who, ledger.account, unit="usd", by="test", at=time.time())
+    ledger.decide(lambda book: set_aside(book, other), at=time.time())
+
+    def ask(book: Book) -> Any:
+        cost = min(4_960_000, 4_990_000 - book.charged) // 1000 * 1000
+        return admit(
+            book,
+            Request(lease="other-1", experiment="other", line="train", terms=terms(cost)),
+            now=time.time(),
+        )
+
+    ledger.decide(ask, at=time.time())
+    return "other-1"
+
+
+# --- people -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", [SCOPE, "all", "role:search", "contract"])
+def test_every_live_row_heeds_a_pause(bench: Bench, scope: str) -> None:
+    bench.write(trials=3, concurrent=2)
+    once: list[str] = []
+
+    def at(lr: float, update: int) -> None:
+        if update == 20 and not once:
+            registration = read_registration(bench.store, NAME)
+            assert registration is not None
+            once.append(scope if scope != "contract" else f"contract:{registration.contract}")
+            pause(bench.store, once[0], reason="promised", person="ada", at=time.time())
+
+    outcome = bench.drive(Steps(at=at))
+    assert outcome.exit_code == 4 and "paused by ada" in (outcome.stopped or "")
+    assert outcome.picked is None and bench.state.driver is None
+    assert not [lease for lease in bench.ledger.book.leases.values() if lease.open]
+    resume(bench.store, once[0], cleared="free", person="ada", at=time.time())
+    assert bench.drive().counts == {"completed": 3}
+    whole(bench)
+
+
+def test_a_cancelled_search_ends_every_row(bench: Bench) -> None:
+    bench.write(trials=4, concurrent=2)
+    once: list[int] = []
+
+    def at(lr: float, update: int) -> None:
+        if not once:
+            once.append(update)
+            cancel(bench.store, NAME, reason="flat", person="ada", at=time.time())
+
+    def slowly(lr: float, update: int) -> None:
+        at(lr, update)
+        if update == 20:  # until every run has heard of it
+            deadline = time.monotonic() + 30
+            while not any("committing" in line for line in bench.said) and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+    outcome = bench.drive(Steps(at=slowly))
+    assert outcome.exit_code == 4 and outcome.stopped == "cancelled by ada: flat" and outcome.picked is None
+    counts = outcome.counts
+    assert counts["never-started"] >= 2 and sum(counts.values()) == 4
+    assert set(counts) <= {"never-started", "censored-by-budget", "completed"}
+    whole(bench)
+
+
+# --- what a killed one has left -----------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The driver dies here: nothing of it is tidied up."""
+
+
+def test_a_row_whose_run_is_over_is_only_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the end of a run and the end of its row: the row is not started again."""
+    from raykit.fleet.search.hand import Hand
+
+    bench.write(trials=2, concurrent=1)
+    with monkeypatch.context() as patched:
+
+        def dies(self: Hand, row: Any, came: Any) -> None:
+            raise Killed
+
+        patched.setattr(Hand, "end", dies)
+        with pytest.raises(Killed):
+            bench.drive()
+    assert bench.state.row(1).status == "begun"
+    bench.drive()
+    assert bench.machines is not None and bench.machines.starts == ["trial-002"]
+    whole(bench)
+
+
+def test_a_row_that_the_scheduler_has_stopped_is_only_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the ruling: what was ruled holds, and the row's report is not made again."""
+    from raykit.fleet.search.hand import Hand
+
+    scheduler = 'scheduler = { name = "asha", grace_updates = 10, reduction = 2 }'
+    bench.write(trials=3, concurrent=1, scheduler=scheduler)
+    with monkeypatch.context() as patched:
+
+        def dies(self: Hand, n: int, why: str) -> None:
+            raise Killed
+
+        patched.setattr(Hand, "rule", dies)
+        with pytest.raises(Killed):
+            bench.drive()
+    (ruled,) = [row for row in bench.state.rows if row.ruled is not None]
+    assert ruled.status == "begun"
+    bench.drive()
+    again = bench.state.row(ruled.n)
+    assert again.ended is not None and again.ended.end in ("stopped-by-scheduler", "completed")
+    assert bench.machines is not None and ruled.run not in bench.machines.starts
+    whole(bench)
+
+
+def test_a_setting_that_was_drawn_is_not_drawn_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from raykit.fleet.search import driver as module
+    from raykit.fleet.search.hand import Hand
+
+    bench.write(trials=4, concurrent=1, sampler="optuna.tpe")
+    drawn: list[int] = []
+
+    def counted(state: SearchState, row: int, *, of: Any = module.draw) -> dict[str, Any]:
+        drawn.append(row)
+        found: dict[str, Any] = of(state, row)
+        return found
+
+    def dies(self: Hand, row: Any, *, of: Any = Hand.begin) -> None:
+        if len(drawn) == 2:
+            raise Killed
+        of(self, row)
+
+    monkeypatch.setattr(module, "draw", counted)
+    monkeypatch.setattr(Hand, "begin", dies)
+    with pytest.raises(Killed):
+        bench.drive()
+    first = {row.n: row.params for row in bench.state.rows if row.params is not None}
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "draw", counted)
+    bench.drive()
+    assert drawn == [1, 2, 3, 4]
+    assert {n: bench.state.row(n).params for n in first} == first
+    whole(bench)
+
+
+def test_who_has_let_go_may_not_write(bench: Bench) -> None:
+    bench.write(trials=2)
+    bench.drive()
+    registration = read_registration(bench.store, NAME)
+    assert registration is not None
+    log = SearchLog(bench.store, registration, by="test")
+    log.refresh()
+    with pytest.raises(FencedError, match="nobody has"):
+        held.write(log, "somebody", list)
+    held.take(log, "mine")
+    held.take(log, "mine")  # said twice, written once
+    assert log.state.driver is not None and log.state.driver.driver == "mine"
+    held.let_go(log, "another")
+    assert log.state.driver is not None
+    held.let_go(log, "mine")
+    assert log.state.driver is None
