@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def up(
     cpus: Annotated[
         int | None,
-        typer.Option("--cpus", min=1, help="CPUs that it gives; by default those of this machine."),
+        typer.Option(
+            "--cpus", min=1, help="CPUs that it gives; by default those of this machine, and at least 4."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -33,8 +33,8 @@ from raykit.fleet.session.processes import Ended, ProcessId, alive, identify
 RECORD: Final = "dev.json"
 LOG: Final = "dev.log"
 LOCK: Final = "dev.lock"
-LEAST_CPUS: Final = 2
-"""Training and a check beside it."""
+LEAST_CPUS: Final = 4
+"""Two rows of a search at once, a check beside them, and one to spare: as a launch does that starts its own Ray."""
 
 EXIT_TAKEN: Final = 75
 """Another process holds this user's dev cluster."""
@@ -131,7 +131,7 @@ def up(*, cpus: int | None = None) -> Up:
 
 
 def own_cpus() -> int:
-    """The CPUs of this machine that this process may use, and no fewer than a run with a check beside it needs."""
+    """The CPUs of this machine that this process may use, and no fewer than a small search needs."""
     return max(LEAST_CPUS, len(os.sched_getaffinity(0)))
 
 

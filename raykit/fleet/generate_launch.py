@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from raykit.fleet.generate_probe import Asked, Asking, Prober
 from raykit.fleet.generate_sets import Changed, Wanted
 from raykit.fleet.generate_task import GENERATE, Maker, Terms
 from raykit.fleet.pool.settings import PoolSettings
-from raykit.fleet.session import RayHere, labels_of, open_ray
+from raykit.fleet.session import RayHere, cpus_here, labels_of, open_ray
 from raykit.fleet.shown import shown_of
 from raykit.fleet.signals import Signals
 from raykit.fleet.site import Site
@@ -337,8 +336,8 @@ def declared(plan: Plan) -> int | None:
 
 
 def slots_of(plan: Plan) -> int:
-    """How many workers there may be at once: as the plan's pool has accelerators; else this machine's CPUs but one."""
-    return declared(plan) or max(1, len(os.sched_getaffinity(0)) - 1)
+    """How many workers there may be at once: as the plan's pool has accelerators; else the CPUs here but one."""
+    return declared(plan) or max(1, cpus_here() - 1)
 
 
 def spread(slots: int, gpus: int, *, asked: bool) -> tuple[int, float]:

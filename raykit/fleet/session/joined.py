@@ -154,7 +154,7 @@ def require_room(*, cpus: int, gpus: int) -> None:
                 field="cluster",
                 value=dict(sorted(most.items())),
                 rule=f"a cluster with {wanted} {what}s or more, for training and the workers beside it",
-                remedy="fewer run.workers, or fewer pools.qc.gpus, or a larger cluster",
+                remedy="fewer run.workers, search.concurrent or pools.qc.gpus, or a larger cluster",
             )
 
 
