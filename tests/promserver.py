@@ -39,12 +39,6 @@ class Prometheus:
         """What it came to at every step since then."""
         return self._ask("query_range", query=expression, start=since, end=time.time(), step=step_s)
 
-    def alerts(self) -> dict[str, str]:
-        """By name: the state of each alert that is there."""
-        with urlopen(f"{self.url}/api/v1/alerts", timeout=10) as answer:
-            found = json.load(answer)["data"]["alerts"]
-        return {each["labels"]["alertname"]: each["state"] for each in found}
-
     def _ask(self, what: str, **arguments: Any) -> list[dict[str, Any]]:
         with urlopen(f"{self.url}/api/v1/{what}?{urlencode(arguments)}", timeout=10) as answer:
             found: dict[str, Any] = json.load(answer)
