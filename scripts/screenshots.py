@@ -161,10 +161,8 @@ def dev_cluster(stage: Stage) -> Iterator[dict[str, Any]]:
     stage.raykit("dev", "up")
     try:
         up: dict[str, Any] = json.loads(stage.raykit("dev", "status", "--json"))["up"]
-        ray = Path(up["token_path"]).parent / "ray"
-        target = stage.folder / "config" / "targets" / "dev.json"
-        until("what there is to scrape", (ray / "prom_metrics_service_discovery.json").exists)
-        target.symlink_to(ray / "prom_metrics_service_discovery.json")
+        until("what there is to scrape", Path(up["targets"]).exists)
+        (stage.folder / "config" / "targets" / "dev.json").symlink_to(up["targets"])
         yield up
     finally:
         stage.raykit("dev", "down", "--now")
@@ -286,8 +284,8 @@ def main() -> None:
         grafana = stack.enter_context(standin(boards, source))
         stage = Stage(folder, source, grafana)
         up = stack.enter_context(dev_cluster(stage))
-        ray = Path(up["token_path"]).parent / "ray"
-        (folder / "boards").symlink_to(ray / "session_latest" / "metrics" / "grafana" / "dashboards")
+        of_ray_itself = Path(up["targets"]).parent / "session_latest" / "metrics" / "grafana" / "dashboards"
+        (folder / "boards").symlink_to(of_ray_itself)
         asyncio.run(take(stage, up))
 
 

@@ -17,7 +17,6 @@ from urllib.request import urlopen
 
 CLUSTER = Path(__file__).parent.parent / "cluster"
 DEADLINE_S = 60.0
-TARGETS = "prom_metrics_service_discovery.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +26,9 @@ class Prometheus:
     url: str
     folder: Path
 
-    def scrape(self, ray_folder: Path, name: str) -> None:
-        """Scrape a Ray too: `ray_folder` is its temporary folder."""
-        (self.folder / "targets" / f"{name}.json").symlink_to(ray_folder / TARGETS)
+    def scrape(self, targets: Path, name: str) -> None:
+        """Scrape a Ray too, which keeps in that file what there is to scrape."""
+        (self.folder / "targets" / f"{name}.json").symlink_to(targets)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """What it comes to now."""

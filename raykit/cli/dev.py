@@ -131,6 +131,7 @@ def _record(session: Session) -> dict[str, Any]:
         "session": session.session,
         "address": session.dashboard_url,
         "token_path": str(session.token_path),
+        "targets": str(session.targets_path),
         "log": str(session.folder / LOG),
         "cpus": cpus_of(session),
         "pid": None if session.launch is None else session.launch.pid,
@@ -144,5 +145,6 @@ def _lines(session: Session) -> Iterator[str]:
     yield f"  token      cat {record['token_path']}"
     yield f"  cpus       {record['cpus']}"
     yield f"  log        {record['log']}"
+    yield f"  scrape     {record['targets']}"
     yield "  submit     raykit submit PLAN --address auto"
     yield "  end        raykit dev down"

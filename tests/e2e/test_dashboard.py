@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ import pytest
 from genray import behave, toys
 from money import Account, line, planned
 from plainrun import write_job
-from promserver import CLUSTER, TARGETS, Prometheus, prometheus
+from promserver import CLUSTER, Prometheus, prometheus
 from raylaunch import Launching, raykit
 from searchtoys import ASHA, ONE_REPEAT, write_search
 
@@ -105,7 +106,7 @@ def ending(running: Launching) -> Iterator[Launching]:
 def session_of(pid: int) -> Session | None:
     """The Ray of a launch, once it says what there is to scrape."""
     for session in describe_sessions():
-        if session.launch and session.launch.pid == pid and (session.folder / "ray" / TARGETS).exists():
+        if session.launch and session.launch.pid == pid and session.targets_path.exists():
             return session
     return None
 
@@ -131,7 +132,7 @@ def see_a_launch(seen: Seen, folder: Path) -> None:
     began = time.monotonic()
     with ending(raykit("launch", str(plan), root=root, environment={"TINY_SLOW_S": "1.0"})) as launch:
         session = until("its Ray", lambda: session_of(launch.process.pid), alive=launch)
-        server.scrape(session.folder / "ray", "launch")
+        server.scrape(session.targets_path, "launch")
 
         def scraped(wanted: Callable[[], Any]) -> Callable[[], Any]:
             def look() -> Any:
@@ -171,7 +172,7 @@ def see_a_search(seen: Seen, folder: Path) -> None:
     started = subprocess.Popen([*drive, toy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with ending(Launching(started)) as driver:
         session = until("its Ray", lambda: session_of(driver.process.pid), alive=driver)
-        server.scrape(session.folder / "ray", "search")
+        server.scrape(session.targets_path, "search")
         code, out, err = driver.end()
         assert code == 0, (out, err)
 
@@ -184,8 +185,9 @@ def see_a_set(seen: Seen, folder: Path) -> None:
     behave(work.root, sleep_s=0.2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(TESTS))
-        with start_local(cpus=3, resources={"generate": 2}) as local:
-            server.scrape(local.folder / "ray", "set")
+        with start_local(cpus=3, resources={"generate": 2}):
+            own = until("its own Ray", lambda: session_of(os.getpid()))
+            server.scrape(own.targets_path, "set")
             working = threading.Thread(target=lambda: work.work(work.pool(slots=2)))
             working.start()
             try:

@@ -34,6 +34,7 @@ PAGES = [
     *sorted(DOCS.rglob("*.md")),
     *sorted((ROOT / "jobs").glob("*/README.md")),
     *sorted((ROOT / "benchmarks").glob("README.md")),
+    *sorted((ROOT / "cluster").glob("README.md")),
 ]
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

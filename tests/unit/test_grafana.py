@@ -112,6 +112,13 @@ def test_everything_that_is_exported_is_on_a_panel(dashboard: dict[str, Any]) ->
     assert unseen == {"raykit_qc_units_total"}
 
 
+def test_every_metric_and_every_alert_is_explained() -> None:
+    page = (CLUSTER.parent / "docs" / "OPERATIONS.md").read_text()
+    assert [metric.name for metric in METRICS if f"`{metric.name}`" not in page] == []
+    alerts = re.findall(r"alert: (\w+)", (CLUSTER / "prometheus" / "rules.yml").read_text())
+    assert alerts and [alert for alert in alerts if f"`{alert}`" not in page] == []
+
+
 # --- Prometheus' own files ------------------------------------------------------------------------------------
 
 

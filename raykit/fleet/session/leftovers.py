@@ -45,6 +45,11 @@ class Session:
         return SessionFolder(self.folder).token_path
 
     @property
+    def targets_path(self) -> Path:
+        """The file in which Ray keeps what a Prometheus is to scrape, while it is in use."""
+        return self.folder / "ray" / "prom_metrics_service_discovery.json"
+
+    @property
     def dashboard_url(self) -> str | None:
         """Where its dashboard and Jobs API answer while it is in use."""
         return f"http://{LOOPBACK}:{self.ports.of('dashboard')}" if self.ports else None
