@@ -228,6 +228,8 @@ class RunLoop:
         return done
 
     def _turn(self) -> bool:
+        # before the log is read: whoever has returned by now has said everything, and it is not started again
+        training = self._training.word
         self._log.refresh()
         state = self._log.state
         if self._has_let_go(state):
@@ -243,7 +245,7 @@ class RunLoop:
         seen = brain.Seen(
             launch=self._task.launch,
             place=this_place(),
-            training=self._training.word,
+            training=training,
             starts=self._training.starts,
             refused=isinstance(self._training.error, RaykitError),
             signal=self._ended.stopped,

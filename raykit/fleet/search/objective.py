@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from raykit.errors import FleetPaused, RaykitError
+from raykit.errors import FencedError, FleetPaused, RaykitError
 from raykit.fleet.search.job import Report
 from raykit.fleet.search.training import Reports
 from raykit.ids import sha256
@@ -160,6 +160,8 @@ class _Attempt:
         before = state.attempt
         if before is not None and before.lease == lease:
             return []  # its reply was lost: it is there already
+        if before is not None and before.launch == task.launch and before.attempt in state.ends:
+            raise FencedError(f"attempt {before.attempt} of this launch has ended; another launch may go on")
         self._attempt = 1 if before is None else before.attempt + 1
         killed: list[Record] = []
         if before is not None and before.attempt not in state.ends:
