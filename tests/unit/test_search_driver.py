@@ -6,11 +6,12 @@ covers TUNE-01 TUNE-02 TUNE-03 TUNE-05 TUNE-06 TUNE-08 TUNE-13 DISP-03 FLEET-09 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from raykit.errors import (
     PlanError,
     RaykitError,
     ReviewError,
+    StoreUnavailableError,
+    Unknown,
 )
 from raykit.fleet.search import held
 from raykit.fleet.search.driver import search
@@ -44,6 +47,7 @@ from raykit.store.ledger import Ledger
 from raykit.store.local import LocalStore
 from raykit.store.people import cancel, pause, read_acts, resume
 from raykit.store.search import SearchLog, read_registration, read_search
+from raykit.testing.fault import Fault, FaultStore, reply_lost
 from raykit.testing.invariants import check_invariants
 
 NAME, SCOPE = "tiny", "experiment:tiny"
@@ -95,10 +99,13 @@ class Bench:
         assert list(audit(ledger.entries)) == []
         return ledger
 
-    def drive(self, objective: Any = None, *, most: int = 2, **how: Any) -> SearchOutcome:
+    def drive(
+        self, objective: Any = None, *, most: int = 2, fault: Fault | None = None, **how: Any
+    ) -> SearchOutcome:
         self.machines = Threads(self.folder / "threads", most=most)
+        site = site_of(self.plan, str(self.root))
         return search(
-            site_of(self.plan, str(self.root)),
+            site if fault is None else replace(site, store=FaultStore(site.store, fault)),
             tell=lambda glimpse: None,
             say=self.say,
             objective=objective or Steps(),
@@ -397,6 +404,54 @@ def test_a_cancelled_search_ends_every_row(bench: Bench) -> None:
     assert counts["never-started"] >= 2 and sum(counts.values()) == 4
     assert set(counts) <= {"never-started", "censored-by-budget", "completed"}
     whole(bench)
+
+
+# --- a store that fails -------------------------------------------------------------------------------------
+
+
+def test_a_store_that_goes_away_for_a_while_holds_the_search(bench: Bench) -> None:
+    """The driver sees no store for two seconds; rows go on, and nothing of the search is lost."""
+    bench.write(trials=3, concurrent=2)
+    since: list[float] = []
+
+    def away() -> None:
+        if bench.machines is None or len(bench.machines.starts) < 2:
+            return
+        since.append(time.monotonic())
+        if time.monotonic() - since[0] < 2.0:
+            raise StoreUnavailableError("nobody is there")
+
+    outcome = bench.drive(fault=Fault(away, at=1, forever=True))
+    assert outcome.counts == {"completed": 3} and time.monotonic() - since[0] >= 2.0
+    assert sum("does not answer" in line for line in bench.said) >= 1
+    whole(bench)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_reply_that_is_lost_is_found_out_by_the_same_command(tmp_path: Path) -> None:
+    """At any operation of the driver: it goes on by itself, or ends with `Unknown` and goes on when it is told to."""
+    seed = int(os.environ.get("RAYKIT_SEED", "3"))
+    print(f"seed {seed}")
+    first = Bench(tmp_path / "first")
+    first.write(trials=2, concurrent=2, scheduler=ASHA)
+    counted = Fault()
+    first.drive(fault=counted)
+    fired = again = 0
+    for n, at in enumerate(sorted(random.Random(seed).sample(range(1, len(counted.operations)), 12))):
+        bench = Bench(tmp_path / str(n))
+        bench.write(trials=2, concurrent=2, scheduler=ASHA)
+        fault = Fault(reply_lost, at=at, when="after")
+        try:
+            bench.drive(fault=fault)
+        except (Unknown, HeldError) as error:
+            print(f"operation {at}, {fault.operations[at - 1]}: {error}")
+            again += 1
+            bench.drive()
+        fired += fault.fired  # how many operations there are depends on how fast the machine is
+        whole(bench)
+    print(f"{again} of {fired} had to be started again")
+    assert fired >= 4
 
 
 # --- what a killed one has left -----------------------------------------------------------------------------
