@@ -189,7 +189,7 @@ TEAM = b'[claim]\nunit = "a"\ntarget = "b"\npopulation = "c"\nsuccess = "d"\n'
 def test_what_this_version_cannot_do_is_read_and_named_and_refused() -> None:
     asked = load_plan(FULL.encode(), where="plan.toml", shared=lambda name: TEAM)
     refused = not_yet(asked)
-    for field in ("[data]", "[search]", "[pools]", "run.shard"):
+    for field in ("[data]", "[pools]", "run.shard"):
         assert any(text.startswith(field) for text in refused), field
     assert recorded(asked) == ["notify", "run.keep_checkpoints"]
     with pytest.raises(PlanError, match="does not do"):

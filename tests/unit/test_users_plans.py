@@ -302,7 +302,8 @@ def test_c_the_search_locks_as_screening_with_the_teams_claim(team: Team) -> Non
     assert lock.judged is not None and lock.judged.stage == "screening"
     assert "a search ranks settings" in said
     assert lock.settings["claim"]["unit"] == "one document" and lock.shared is not None
-    assert any(text.startswith("[search]") for text in lock.not_yet or ())
+    assert not any(text.startswith("[search]") for text in lock.not_yet)
+    assert any(text.startswith("[data]") for text in lock.not_yet)
 
 
 def test_c_it_may_cost_twelve_rows_and_one_to_confirm(team: Team) -> None:
