@@ -296,7 +296,7 @@ def test_jobs_and_actors_say_what_they_are(seen: Seen) -> None:
     assert seen.job["job_name"] == "raykit launch tiny"
     assert {len(seen.job[name]) for name in ("plan", "contract")} == {64}
     assert (seen.job["experiment"], seen.job["operation"]) == ("tiny", "launch")
-    budget = [said for name, said in seen.actors.items() if name == "raykit-budget-tiny"]
+    budget = [said for name, said in seen.actors.items() if name.startswith("raykit-budget-tiny")]
     checks = [said for name, said in seen.actors.items() if name.startswith("raykit-qc-tiny-")]
     assert len(budget) == 1 and budget[0].startswith("budget of tiny in ")
     assert checks and all(said.startswith("qc-") and said.endswith(" of tiny") for said in checks if said)
