@@ -14,6 +14,8 @@ from raykit.plan.tables import Budget, Pool, Range, Repeats, Scheduler, Search, 
 AT: Loc = ("search",)
 WHOLE = 2**53
 """The largest whole number up to which a sampler can tell every one from the next."""
+MOST_ROWS = 100_000
+"""A table is one object that every reader of a search reads whole."""
 
 
 def broken_search(
@@ -34,6 +36,12 @@ def broken_search(
             "is 1: one setting says nothing of any other",
             "at least 2; or no [search], and the setting in run.params",
         )
+    if search.rows > MOST_ROWS:
+        yield Finding(
+            (*AT, "trials"),
+            f"is {search.trials:,}, and with its repeats the table has {search.rows:,} rows",
+            f"at most {MOST_ROWS:,} rows: search.trials and its repeats",
+        )
     if search.concurrent > search.rows:
         yield Finding(
             (*AT, "concurrent"),
@@ -44,6 +52,8 @@ def broken_search(
         yield from _repeats(search, search.repeats, run)
     if search.scheduler is not None:
         yield from _scheduler(search.scheduler, run)
+    if run is not None:
+        yield from _direction(search, run)
     if run is not None and run.wall_h is None and _billed(pools, budget):
         yield Finding(
             ("run", "wall_h"),
@@ -187,6 +197,24 @@ def _scheduler(scheduler: Scheduler, run: Run | None) -> Iterator[Finding]:
             (*at, "grace_updates"),
             f"is {grace}, and from there on no evaluation comes before the last update ({run.updates})",
             f"an evaluation between them: run.evaluate_every is {run.evaluate_every}",
+        )
+
+
+def _direction(search: Search, run: Run) -> Iterator[Finding]:
+    """A metric is better one way, whoever asks: which row is best, which checkpoint is, when a row stops."""
+    chosen, stopping = run.selection, run.stopping
+    name = search.metric.removeprefix("development.")
+    if chosen is not None and chosen.metric == name and chosen.mode != search.mode:
+        yield Finding(
+            (*AT, "mode"),
+            f'is "{search.mode}", and run.select takes the checkpoint with the {chosen.mode} of the same metric',
+            f'one direction: search.mode = "{chosen.mode}", or run.select = "{search.mode} {search.metric}"',
+        )
+    elif stopping is not None and stopping.metric == name and stopping.mode != search.mode:
+        yield Finding(
+            (*AT, "mode"),
+            f'is "{search.mode}", and run.stop has "{stopping.mode}" of the same metric',
+            f'one direction: search.mode = "{stopping.mode}", or run.stop.mode = "{search.mode}"',
         )
 
 

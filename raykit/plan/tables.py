@@ -469,7 +469,7 @@ class Search(Table):
     hypothesis: Text = Field(description="what the search believes")
     predicts: Text = Field(description="what would be seen if it is true, and if it is false")
     sampler: Sampler = Field(description='{ name = "optuna.tpe", seed = 7 }')
-    trials: Positive = Field(description="the number of trials, at least 1")
+    trials: Positive = Field(description="the number of trials, at least 2")
     repeats: Repeats | None = Field(None, description="{ top = 2, seeds = [2, 3] }")
     concurrent: Positive = Field(description="trials at once, at least 1")
     scheduler: Scheduler | None = Field(

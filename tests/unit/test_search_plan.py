@@ -78,6 +78,7 @@ AGAIN = '{ depth = 2, size = "s", lr = 0.001 }'
 METRIC = '"development.ratio"\nmode'
 PREDICTS = '"If true, the ratio falls with lr; if false it is flat."'
 GRACE = "search.scheduler.grace_updates"
+STOP = 'stop = { metric = "development.ratio", mode = "min", patience = 4, min_delta = 0.1 }'
 GRANTED = ("[budget]\nceiling_usd = 1.0", "[pools.train]\ngpus = 1\n\n[budget]\naccelerator_hours = 9")
 BILLED = (
     "[budget]\n",
@@ -123,8 +124,11 @@ def test_the_plan_that_they_are_made_from_is_good() -> None:
         ([('["s", "m", "l"]', '["s", "m", "s"]')], "search.space.size.choice[2]", "there twice", "once"),
         ([('["s", "m", "l"]', '["s", 1, 1.0]')], "search.space.size.choice[2]", "there twice", "once"),
         # --- how many
-        ([(TRIALS, "trials     = 0")], "search.trials", "is 0", "at least 1"),
-        ([(TRIALS, "")], "search.trials", "missing", "at least 1"),
+        ([(TRIALS, "trials     = 0")], "search.trials", "is 0", "at least 2"),
+        ([(TRIALS, "trials     = 1")], "search.trials", "is 1: one setting", "at least 2"),
+        ([(TRIALS, "")], "search.trials", "missing", "at least 2"),
+        ([(TRIALS, "trials = 100_000")], "search.trials", "has 100,004 rows", "at most 100,000 rows"),
+        ([(TRIALS, "trials = 100_000_000")], "search.trials", "100,000,004 rows", "at most 100,000 rows"),
         ([("concurrent = 2", "concurrent = 0")], "search.concurrent", "is 0", "at least 1"),
         ([("concurrent = 2", "concurrent = 9")], "search.concurrent", "more than the 8 rows", "at most 8"),
         ([("top = 2", "top = 5")], "search.repeats.top", "more than the 4 trials", "at most 4"),
@@ -152,6 +156,12 @@ def test_the_plan_that_they_are_made_from_is_good() -> None:
         ([(METRIC, '"validation.ratio"\nmode')], "search.metric", "reads validation", "development ="),
         ([(METRIC, '"ratio"\nmode')], "search.metric", "not a metric of a split", "development."),
         ([('mode       = "min"', 'mode       = "least"')], "search.mode", 'is "least"', "min | max"),
+        ([('mode       = "min"', 'mode       = "max"')], "search.mode", "run.select takes", "or run.select ="),
+        (
+            [('mode       = "min"', 'mode = "max"'), ('"min development.ratio"', '"min development.loss"'),
+             ("curves  ", f"{STOP}\ncurves  ")],
+            "search.mode", "run.stop has", "run.stop.mode =",
+        ),
         ([('hypothesis = "The rate is too low."', 'hypothesis = ""')], "search.hypothesis", "empty", "believes"),
         ([(PREDICTS, '" "')], "search.predicts", "empty", "seen"),
         # --- the scheduler
@@ -190,6 +200,8 @@ def test_a_bad_search_is_refused_by_name(
         [('"random"', '"grid"'), (SPACE, FINITE), (TRIALS, "trials = 12"), ("lr = 1e-3, size", "size")],
         [(SPACE, FINITE), (TRIALS, "trials = 12"), NO_FIRST],
         [('"random"', '"optuna.tpe"')],
+        [(TRIALS, "trials = 99_996")],
+        [('mode       = "min"', 'mode = "max"'), ('"min development.ratio"', '"min development.loss"')],
         [("concurrent = 2", "concurrent = 8")],
         [("top = 2", "top = 4")],
         [('["s", "m", "l"]', '["s", true, 1, [1, 2]]')],
