@@ -154,6 +154,17 @@ class Threads:
     def open(self, opened: Opened, exchange: Exchange) -> None:
         self._exchange = exchange
         self._root = opened.task.root
+        threading.Thread(target=self._take, daemon=True).start()
+
+    def _take(self) -> None:
+        assert self._exchange is not None
+        while not self._exchange.closed:
+            handed = self._exchange.take(1.0)
+            if handed is not None:
+                self.starts.append(handed.run)
+                thread = threading.Thread(target=self._run, args=(handed,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def door(self, purse: Purse) -> StoreDoor:
         attempts = purse.spending.attempts
@@ -161,12 +172,7 @@ class Threads:
         return StoreDoor(open_store(self._root), ledger.account, attempts, by="test", hold_s=1.0)
 
     def turn(self) -> None:
-        assert self._exchange is not None
-        while (handed := self._exchange.take(0.0)) is not None:
-            self.starts.append(handed.run)
-            thread = threading.Thread(target=self._run, args=(handed,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        pass
 
     def _run(self, handed: Handed) -> None:
         assert self._exchange is not None
@@ -186,6 +192,8 @@ class Threads:
         pass
 
     def close(self, *, leaving: bool, abandoned: bool) -> None:
+        if self._exchange is not None:
+            self._exchange.close()
         for thread in self._threads:
             thread.join(30.0)
 

@@ -34,6 +34,8 @@ class Exchange:
         self._newest: dict[str, Report] = {}
         self._heard = 0
         self._closed = False
+        self._news = False
+        """Something has been said since the driver last waited."""
 
     # --- the driver -----------------------------------------------------------------------------------------
 
@@ -51,10 +53,11 @@ class Exchange:
             return self._back.get(serial)
 
     def wait(self, timeout_s: float, serial: int | None = None) -> None:
-        """Until that start has come back, or anything has been said of any; or so long."""
+        """Until that start has come back, or any has since the last such call; or so long."""
         with self._changed:
             if serial is None:
-                self._changed.wait(timeout_s)
+                self._changed.wait_for(lambda: self._news, timeout_s)
+                self._news = False
             else:
                 self._changed.wait_for(lambda: serial in self._back, timeout_s)
 
@@ -110,13 +113,13 @@ class Exchange:
             why = None if self._rule is None else self._rule.judge(report)
             if why is not None:
                 self._rulings.append(Ruling(report=report, why=why))
-                self._changed.notify_all()
+                self._tell()
 
     def came_back(self, serial: int, back: Back) -> None:
         """A start has ended; what is said of it first stays."""
         with self._changed:
             self._back.setdefault(serial, back)
-            self._changed.notify_all()
+            self._tell()
 
     def lose_all(self, why: str) -> None:
         """Tune itself has ended: nobody will hear of what is still out."""
@@ -124,7 +127,11 @@ class Exchange:
             for serial in range(1, self._serial + 1):
                 self._back.setdefault(serial, Back(lost=why))
             self._waiting.clear()
-            self._changed.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        self._news = True
+        self._changed.notify_all()
 
     def _is_new(self, report: Report) -> bool:
         known = self._newest.get(report.run)
