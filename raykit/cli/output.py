@@ -256,7 +256,7 @@ def error_lines(error: RaykitError) -> Iterator[str]:
     """An error as lines of text, its exit code last."""
     if isinstance(error, PlanError | ReviewError) and error.findings:
         lead = "" if isinstance(error, PlanError) else "refused: "
-        yield f"{lead}{error.message}. Nothing was started, nothing was spent."
+        yield f"{lead}{clean(error.message)}. Nothing was started, nothing was spent."
         yield from _finding_lines(error.findings)
     else:
         yield f"{_LEADS.get(error.exit_code, error.kind)}: {clean(error.message)}"

@@ -39,6 +39,7 @@ from raykit.train.inputs import describe_dataset, open_dataset
 from raykit.train.owncode import own_files
 from raykit.train.recipe import Recipe, asking, check_fields, check_params, load_recipe
 from raykit.train.revision import Git
+from raykit.train.settings import check_settings
 
 SPLIT_SEED = 0
 """Members do not depend on the training seed: repeats over seeds train on the same rows."""
@@ -82,7 +83,7 @@ def prepare(
     base: LockedBase | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> Prepared:
-    """Open the recipe beside the plan, check its params, divide the data, and compute the lock.
+    """Open the recipe beside the plan, check its params and what is searched, divide the data, and compute the lock.
 
     `kept` are the members that the experiment already has. Under the same policy they stay, whatever the data look
     like today: the difference is found, member by member, when an attempt starts. `files` are those of code that is
@@ -94,6 +95,7 @@ def prepare(
     """
     recipe = load_recipe(plan.recipe, folder)
     params: Any = check_params(recipe, plan.run.params)
+    check_settings(recipe, plan)
     check_fields(recipe, plan.qc.fields if plan.qc is not None else {})
     with asking("recipe.dataset"):
         source = describe_dataset(open_dataset(recipe, params, plan))

@@ -27,6 +27,8 @@ from torch import nn
 from raykit.errors import GateError, PlanError, RaykitError
 from raykit.plan.tables import FieldBounds
 
+MOST_SAID = 3
+"""So many findings are said in one line."""
 REQUIRED = ("model", "optimizer", "dataset", "losses")
 
 
@@ -470,13 +472,21 @@ def check_params(recipe: Recipe, params: Mapping[str, Any]) -> Any:
                 )
             )
     if findings:
-        raise PlanError(f"{len(findings)} of the recipe's params do not fit", findings=tuple(findings))
+        raise PlanError(
+            f"{len(findings)} of the recipe's params do not fit: {named(findings)}", findings=tuple(findings)
+        )
     try:
         return declared(**{name: _coerce(value, hints[name]) for name, value in params.items()})
     except ValueError as error:
         raise PlanError(
             f"the recipe refuses its params: {error}", field="run.params", value=dict(params)
         ) from error
+
+
+def named(findings: Sequence[PlanError]) -> str:
+    """The first findings in one line, for where only one is shown."""
+    more = f"; and {len(findings) - MOST_SAID} more" if len(findings) > MOST_SAID else ""
+    return "; ".join(finding.message for finding in findings[:MOST_SAID]) + more
 
 
 def _fits(value: Any, hint: Any) -> bool:

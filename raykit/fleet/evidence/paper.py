@@ -12,6 +12,7 @@ from raykit.records import RowsCounted
 from raykit.store.people import read_acts
 from raykit.train import frozen
 from raykit.train.recipe import check_params, load_recipe
+from raykit.train.settings import check_settings
 
 
 def paper_lock(site: Site) -> Lock:
@@ -23,8 +24,10 @@ def paper_lock(site: Site) -> Lock:
         StoreUnavailableError: the store did not answer.
     """
     recipe = load_recipe(site.plan.recipe, site.folder)
-    searched = () if site.plan.search is None else site.plan.search.space
-    check_params(recipe, {key: value for key, value in site.plan.run.params.items() if key not in searched})
+    if site.plan.search is None:
+        check_params(recipe, site.plan.run.params)
+    else:
+        check_settings(recipe, site.plan)
     assert site.plan.data is not None
     counted = counted_rows(site)
     sources = site.plan.data.sources()
