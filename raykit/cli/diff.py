@@ -67,7 +67,9 @@ def diff(run: Run, other: Other, root: Root = DEFAULT_ROOT, as_json: Json = Fals
     rows = [(field, _text(before), _text(after)) for field, before, after in changed]
     rows += [(name, _short(a), _short(b)) for (name, a), (_, b) in made]
     headers = ("FIELD", one.view.id, two.view.id)
-    if rows:
+    if one.view.id == two.view.id:
+        print(f"  {one.view.id} is held against itself: it is one and the same run")
+    elif rows:
         print(output.table(headers, rows))
     else:
         print(f"  {one.view.id} and {two.view.id} are made of the same")

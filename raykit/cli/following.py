@@ -256,7 +256,7 @@ def run_name(view: RunView) -> str:
 def _concerns(view: RunView, scope: str) -> bool:
     from raykit.pauses import scopes_of
 
-    if view.state in ("completed", "corrupt"):
+    if view.over:
         return False
     return scope in scopes_of(view.experiment, view.role, view.lock.contract if view.lock else None)
 

@@ -25,6 +25,7 @@ from raykit.cli.options import (
     at_root,
     is_scripted,
     person_of,
+    require_whole,
     words,
 )
 from raykit.cli.progress import display
@@ -82,7 +83,7 @@ def launch(
     from raykit.fleet.site import site_of
 
     repair = _changed(repair)
-    with at_plan(plan):
+    with at_plan(plan, root):
         site = site_of(plan, root)
         _require_no_search(site)
         if repair is not None:
@@ -141,6 +142,8 @@ def resume(
     with ExitStack() as stack:
         is_file = target.endswith(".toml") or Path(target).is_file()
         name = target.removeprefix("experiment:")
+        if not is_file:
+            require_whole(target, "resume", field="NAME")
         site = site_of(Path(target), root) if is_file else stack.enter_context(stored_site(name, root))
         if as_ is not None:
             if as_ not in EXACTNESS:

@@ -84,7 +84,7 @@ def word(view: RunView) -> str:
     fleet = view.fleet
     if view.state == "completed" and not view.complete:
         return "trained"
-    if view.state in ("completed", "failed", "corrupt"):
+    if view.over or view.state == "failed":
         return view.state
     if fleet.cancelled is not None and view.holder is None:
         return "cancelled"
@@ -124,10 +124,12 @@ def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
     name, why = short_name(view), f": {view.detail}" if view.detail else ""
     when = ago(view.heard_at, now)
     paused = view.fleet.pause
-    if view.fleet.cancelled is not None and view.state not in ("completed", "corrupt"):
+    if view.fleet.cancelled is not None and not view.over:
         yield f"  {name} was cancelled by {view.fleet.cancelled.person}: {view.fleet.cancelled.reason}"
-    elif paused is not None and view.state not in ("completed", "corrupt"):
+    elif paused is not None and not view.over:
         yield from _waits_for_people(view, paused, name, now, at)
+    elif view.row is not None and view.state != "corrupt":
+        yield from _trial_waits(view, name, when, why, at)
     else:
         yield from _waits(view, name, when, why, at)
     if view.health in ("nonfinite", "collapsed", "silent", "corrupt") and view.state != "corrupt":
@@ -152,7 +154,7 @@ def _qc_waits(view: RunView, read: QcRead, at: str) -> Iterator[str]:
         return
     parked = any(each.status == "parked" for each in read.backlog.standings)
     left = parked or (view.holder is None and (read.backlog.open or read.backlog.unreviewed))
-    command = way_on(read.backlog, read.experiment) if left else None
+    command = way_on(read.backlog, short_name(view)) if left else None
     if command is not None:
         yield f"  {short_name(view)}: QC {qc_cell(read)}, {output.count(len(read.backlog.unreviewed))} to review"
         yield f"  -> {command}{at}"
@@ -194,6 +196,19 @@ def _waits(view: RunView, name: str, when: str, why: str, at: str) -> Iterator[s
         case "starting" | "running" | "stopping" if view.holder is not None:
             place = f"process {view.holder.pid} on {view.holder.host}"
             yield f"  {name} is held by {place}, last heard {when}{why}"
+
+
+def _trial_waits(view: RunView, name: str, when: str, why: str, at: str) -> Iterator[str]:
+    """What a trial waits for: it goes on with its search, and once it has an end nothing of it goes on."""
+    if view.over:
+        if view.state == "failed":
+            yield f"  {name} failed {when}{why}"
+            yield f"  -> raykit logs {name}{at}"
+    elif view.holder is not None:
+        yield f"  {name} is held by process {view.holder.pid} on {view.holder.host}, last heard {when}{why}"
+    else:
+        yield f"  {name} goes on with its search: last heard {when}, at update {output.count(view.update)}"
+        yield f"  -> raykit resume {view.experiment}{at}"
 
 
 def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at: str) -> Iterator[str]:

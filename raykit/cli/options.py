@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raykit.errors import InvalidInput, NotFoundError, RaykitError
+from raykit.errors import InvalidInput, NotFoundError, PlanError, RaykitError
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
@@ -49,13 +49,29 @@ _PLAN = re.compile(r"(?<=raykit )((?:[a-z]+ ){1,2})PLAN\b")
 
 
 @contextmanager
-def at_plan(plan: Path) -> Iterator[None]:
-    """Commands in a refusal name this plan's file, where they would only say PLAN."""
+def at_plan(plan: Path, root: str | None = None) -> Iterator[None]:
+    """Commands in a refusal name this plan's file, where they would only say PLAN.
+
+    With `root`, a name that was typed where a file is meant is told how to go on with the experiment of that name.
+    """
     try:
         yield
     except RaykitError as error:
         name_plan(error, plan)
+        if root is not None and isinstance(error, PlanError) and error.field == "PLAN" and not plan.exists():
+            _point_at_experiment(error, plan, root)
         raise
+
+
+def _point_at_experiment(error: PlanError, plan: Path, root: str) -> None:
+    """Say how an experiment goes on, if it is one that was typed and not a file."""
+    name, found = plan.parts[0] if plan.parts else "", open_root(root)
+    if name not in found.experiments():
+        return
+    looks = "search status" if found.has_search(name) else "show"
+    at = at_root(root)
+    error.rule = f"a plan file; {name} is an experiment, and goes on by its name"
+    error.remedy = f"raykit resume {name}{at}   or   raykit {looks} {name}{at}"
 
 
 def name_plan(error: RaykitError, plan: Path) -> None:
@@ -112,6 +128,23 @@ def store_line(found: ReadRoot, opened: bool) -> Iterator[str]:
 def again(new: bool) -> str:
     """` already`, where an act that was said before changed nothing."""
     return "" if new else " already"
+
+
+def require_whole(target: str, act: str, *, field: str) -> None:
+    """Refuse an act on one run, such as a trial: people act on its whole experiment.
+
+    Raises:
+        InvalidInput: it is a run.
+    """
+    experiment, slash, _ = target.removeprefix("experiment:").partition("/")
+    if slash and experiment:
+        raise InvalidInput(
+            f"{target} is one run of {experiment}, and an act is about all of it",
+            field=field,
+            value=target,
+            rule="the name of the experiment; a trial goes on, and stops, with its search",
+            remedy=f"raykit {act} {shlex.quote(experiment)}",
+        )
 
 
 UNNAMED = "somebody"

@@ -12,7 +12,18 @@ import typer
 from raykit.cli import money as show_money
 from raykit.cli import output
 from raykit.cli.following import LOOK_EVERY_S, Following, run_name
-from raykit.cli.options import DEFAULT_ROOT, By, Json, Reason, Root, at_root, open_root, person_of, words
+from raykit.cli.options import (
+    DEFAULT_ROOT,
+    By,
+    Json,
+    Reason,
+    Root,
+    at_root,
+    open_root,
+    person_of,
+    require_whole,
+    words,
+)
 from raykit.errors import DeadlineError, NotFoundError
 
 if TYPE_CHECKING:
@@ -66,7 +77,7 @@ def pause(
 
     person = person_of(by, needed=False)
     found = open_root(root)
-    whom = known_scope(found, scope)
+    whom = known_scope(found, scope, act="pause")
     why = words(reason, field="--reason", what="a pause needs a reason: whoever finds it will ask")
     # Looked at before: a run may reach its boundary before anyone can look after it was asked.
     follow = Following(found, whom, quiet=as_json)
@@ -92,17 +103,18 @@ def pause(
         raise typer.Exit(DeadlineError.exit_code)
 
 
-def known_scope(found: ReadRoot, text: str) -> str:
-    """The scope that `text` means, if it names something.
+def known_scope(found: ReadRoot, text: str, *, act: str) -> str:
+    """The scope that `text` means, if it names something; `act` is what is to be done with it.
 
     Raises:
-        InvalidInput: it is no scope.
+        InvalidInput: it is no scope, or one run.
         UnsafeNameError: its name cannot be one.
         NotFoundError: there is no such experiment or contract.
     """
     from raykit.ids import safe_name
     from raykit.pauses import scope_of
 
+    require_whole(text, act, field="SCOPE")
     kind, _, rest = text.partition(":")
     if kind == "contract":
         return scope_of(f"contract:{_contract(found, rest)}")

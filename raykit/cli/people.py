@@ -73,9 +73,8 @@ def cancel(
 
     person = person_of(by)
     found = open_root(root)
-    experiment = known_scope(found, f"experiment:{name.removeprefix('experiment:')}").removeprefix(
-        "experiment:"
-    )
+    whole = f"experiment:{name.removeprefix('experiment:')}"
+    experiment = known_scope(found, whole, act="cancel").removeprefix("experiment:")
     why = words(reason, field="--reason", what="the end for good needs a reason")
     said = people.cancel(found.store, experiment, reason=why, person=person, at=time.time())
     cancelled = read_acts(found.store, experiment).cancelled

@@ -61,7 +61,7 @@ def search(
     from raykit.cli.searchrun import run_search
     from raykit.fleet.site import site_of
 
-    with at_plan(plan):
+    with at_plan(plan, root):
         site = site_of(plan, root)
         if site.plan.search is None:
             raise GateError(

@@ -394,7 +394,10 @@ def require_usable(found: Standing | None, what: str, *, experiment: str) -> Sta
 
 
 def way_on(found: Backlog, experiment: str) -> str | None:
-    """The one command that helps; None if nothing is open. What a pause needs comes before it: see `QcRead.pause`."""
+    """The one command that helps an experiment, or one run of it; None if nothing is open.
+
+    What a pause needs comes before it: see `QcRead.pause`.
+    """
     if any(each.status == "parked" for each in found.standings):
         return f"raykit qc retry {experiment} --reason ... --by NAME"
     if found.open:
@@ -404,7 +407,7 @@ def way_on(found: Backlog, experiment: str) -> str | None:
     for each in found.unreviewed:
         if each.said.forged:
             return "raykit check --read-data"
-        name = name_of(each, experiment)
+        name = name_of(each, experiment.partition("/")[0])
         return f"raykit qc review {name} --update {each.update} --verdict failed --note ... --by NAME"
     return None
 

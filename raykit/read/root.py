@@ -15,7 +15,7 @@ from raykit.plan import Lock
 from raykit.read.money import AccountMoney, Ledgers, Money, Progress, account_money, money_of
 from raykit.read.qc import QcReader
 from raykit.read.rows import RowTable
-from raykit.read.view import Figures, RunView, fleet_of, selection, trial_row, view_run
+from raykit.read.view import LIVE, Figures, RunView, fleet_of, selection, trial_row, view_run
 from raykit.records import (
     Commit,
     EvaluationRow,
@@ -477,15 +477,34 @@ class RunReader:
         self._around.fleet.refresh()
         entries: list[ExperimentEntry | FleetEntry] = [*self._own.entries, *self._around.fleet.entries]
         acts = fold_acts(entries)
+        seen = self._as_row(seen)
         money = self._money(seen, acts, now)
         seen = replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
         seen = _readable(seen, lambda: replace(seen, qc=self._qc.look(now=now, acts=acts)))
         return _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
 
+    def _search(self, seen: RunView) -> SearchRead | None:
+        """The search that it is a trial of."""
+        if seen.row is None or not self._root.has_search(self.experiment):
+            return None
+        return self._root.search_beside(self.experiment, self._around)
+
+    def _as_row(self, seen: RunView) -> RunView:
+        """A trial in the state of its row: its own log says of a stop only that it was let go of."""
+        search = self._search(seen)
+        if search is None or seen.row is None or seen.row > len(search.rows):
+            return seen
+        row = search.rows[seen.row - 1]
+        if row.status == "waiting" or (not row.ended and seen.state in LIVE):
+            return seen
+        holder = None if row.ended else seen.holder
+        return replace(seen, state=row.status, detail=row.detail or seen.detail, holder=holder)
+
     def _money(self, seen: RunView, acts: Acts, now: float) -> Money | None:
         """The money of its experiment: of a trial, that of the whole search."""
-        if seen.row is not None and self._root.has_search(self.experiment):
-            return self._root.search_beside(self.experiment, self._around).money
+        search = self._search(seen)
+        if search is not None:
+            return search.money
         return money_of(
             self._root.store,
             self.experiment,

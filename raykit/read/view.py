@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from raykit.errors import CorruptError
 from raykit.pauses import OVERDUE_S, Acts, FleetState, InForce, Role, in_force, scopes_of
@@ -21,6 +21,7 @@ from raykit.records import (
     AttemptStarted,
     Cancelled,
     Commit,
+    End,
     EvaluationRow,
     ExperimentEntry,
     FleetEntry,
@@ -39,13 +40,21 @@ from raykit.store.base import ObjectStore
 if TYPE_CHECKING:
     from raykit.read.setview import SetRead
 
-State = Literal[
-    "not started", "starting", "running", "stopping", "stopped", "paused", "failed", "completed", "corrupt"
-]
-"""What the log says of a run. `stopped`: its launch ended, or was last heard too long ago, without a word."""
+State = (
+    Literal["not started", "starting", "running", "stopping", "stopped", "paused", "failed", "completed"]
+    | Literal["corrupt"]
+    | End
+)
+"""What the log says of a run. `stopped`: its launch ended, or was last heard too long ago, without a word. A trial's
+is that of its row: once it has an end, that."""
 
 Health = Literal["ok", "nonfinite", "collapsed", "silent", "corrupt", "unknown"]
 """What its rows say, whatever the state: a completed run is healthy only if its rows are."""
+
+OVER: frozenset[State] = frozenset(
+    {"completed", "corrupt", *(end for end in get_args(End) if end != "failed")}
+)
+"""Of runs that nobody can go on with. One that failed may be repaired, unless it is a trial."""
 
 LIVE: frozenset[State] = frozenset({"starting", "running", "stopping"})
 MAIN = "main"
@@ -191,6 +200,11 @@ class RunView:
     def role(self) -> Role:
         """By which pauses reach it."""
         return "train" if self.row is None else "search"
+
+    @property
+    def over(self) -> bool:
+        """Nobody can go on with it: it has trained to its end, cannot be read, or is a trial whose row has ended."""
+        return self.state in OVER or (self.state == "failed" and self.row is not None)
 
     @property
     def complete(self) -> bool:
@@ -390,7 +404,7 @@ def patience_s(view: RunView) -> float:
 
 
 def _fleet_state(view: RunView, acts: Acts, pause: InForce | None, now: float) -> FleetState | None:
-    if view.state in ("completed", "corrupt"):
+    if view.over:
         return None
     if pause is None:
         return "resuming" if _resuming(view, acts) else "running" if view.state in LIVE else None

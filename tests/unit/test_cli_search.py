@@ -306,8 +306,58 @@ def test_two_trials_differ_in_their_settings_and_in_what_they_came_to(
     other = raykit("diff", "lr-search/trial-004", "digits", "--json").json
     assert other["came_to"]["row"] == {"run": "4, completed", "other": None}
     assert raykit("diff", "digits", "digits").out.startswith(
-        "  digits/main and digits/main are made of the same"
+        "  digits/main is held against itself: it is one and the same run"
     )
+
+
+def test_a_trial_is_in_the_state_of_its_row_wherever_it_is_shown(
+    raykit: Raykit, store: LocalStore, over: Made
+) -> None:
+    over(store)
+    shown = raykit("show", "lr-search/trial-003")
+    assert "state        stopped-by-scheduler" in shown.out
+    assert "row 3 of its search has ended: stopped-by-scheduler" in shown.out
+    assert "raykit resume" not in shown.out, "nothing of a row that has ended goes on"
+    assert raykit("show", "lr-search/trial-003", "--json").json["state"] == "stopped-by-scheduler"
+    failed = raykit("show", "lr-search/trial-005").out
+    assert "-> raykit logs lr-search/trial-005" in failed and "raykit resume" not in failed
+    held = raykit("diff", "lr-search/trial-003", "lr-search/trial-004", "--json").json
+    assert held["came_to"]["state"] == {"run": "stopped-by-scheduler", "other": "completed"}
+
+
+def test_a_trial_that_was_left_goes_on_with_its_search(raykit: Raykit, store: LocalStore) -> None:
+    maker = make_going(store, at=time.time() - AGO_S / 4, rows=(4,))
+    maker.runs[4].release("paused")
+    pause(store, "experiment:lr-search", reason="tests", person="mira", cause="person", at=time.time())
+    shown = raykit("show", "lr-search/trial-004").out
+    assert "-> raykit resume lr-search" in shown and "resume lr-search/" not in shown
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        (("resume",), ()),
+        (("pause",), ("--reason", "tests", *BY)),
+        (("cancel",), ("--reason", "tests", *BY)),
+    ],
+)
+def test_an_act_on_one_trial_names_that_on_its_search(
+    raykit: Raykit, store: LocalStore, over: Made, act: tuple[str, ...], says: tuple[str, ...]
+) -> None:
+    over(store)
+    refused = raykit(*act, "lr-search/trial-003", *says)
+    assert refused.code == 2 and "one run of lr-search" in refused.err
+    assert refused.err.split("pass", 1)[1].split("\n")[0].split() == ["raykit", *act, "lr-search"]
+
+
+@pytest.mark.parametrize(("act", "typed"), [("search", "lr-search"), ("launch", "lr-search/trial-003")])
+def test_a_name_where_a_plan_is_meant_is_told_how_to_go_on(
+    raykit: Raykit, store: LocalStore, over: Made, act: str, typed: str
+) -> None:
+    over(store)
+    refused = raykit(act, typed)
+    assert refused.code == 2
+    assert "raykit resume lr-search   or   raykit search status lr-search" in refused.err
     assert raykit("diff", "lr-search", "digits").code == 2
 
 

@@ -163,7 +163,7 @@ class _Reader:
             experiment=self._experiment,
             store=self._store.url,
             view=view,
-            active=_active([state for _, state in logs], self._root.now()),
+            active=_active([state for _, state in logs], self._root.now(), view),
             sources=tuple(sources_of(frozen, learned)),
             frozen=frozen,
             base=None if base is None else freezer.base_held(base),
@@ -234,8 +234,11 @@ class _Reader:
             return None
 
 
-def _active(states: Sequence[RunState], now: float) -> Active:
+def _active(states: Sequence[RunState], now: float, view: RunView | None) -> Active:
     """What of it is at work: of several runs the first that is, or else the first of which nobody can tell."""
+    if view is not None and view.row is not None and view.over:
+        why = f"row {view.row} of its search has ended: {view.state}"
+        return Active(answer="nothing", launch=None, place=None, why=why)
     found = [active_of(state, alive=_alive(state), now=now) for state in states or [RunState()]]
     order = ("at work", "unknown", "nothing")
     return min(found, key=lambda each: order.index(each.answer))
