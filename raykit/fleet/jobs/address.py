@@ -14,7 +14,7 @@ from raykit.errors import InvalidInput, NotFoundError
 from raykit.fleet.dev import find_dev
 from raykit.fleet.jobs.api import JobsApi
 from raykit.fleet.session.probe import require_accepted, require_asking
-from raykit.fleet.session.token import environment_token, read_token
+from raykit.fleet.session.token import environment_token, read_token, token_is_said
 
 AUTO: Final = "auto"
 
@@ -59,14 +59,17 @@ def address_of(said: str) -> Address:
 
 
 def token_of(address: Address) -> str | None:
-    """The token for a cluster: of the dev cluster its own, else where Ray looks for one; None if there is none.
+    """The token for a cluster: where Ray looks for one; None if there is none.
+
+    The dev cluster's own where that is what `auto` means, or where nobody names another: what is said is never
+    replaced by what would have worked.
 
     Raises:
         InvalidInput: the file that holds it cannot be read, or is empty.
         InsecureClusterError: other users of this machine can read it.
     """
     dev = find_dev()
-    if dev is not None and dev.dashboard_url == address.url:
+    if dev is not None and dev.dashboard_url == address.url and (address.dev or not token_is_said()):
         return read_token(dev.token_path)
     return environment_token()
 

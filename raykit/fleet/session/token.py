@@ -15,6 +15,11 @@ AT_HOME: Final = Path(".ray") / "auth_token"
 _LONGEST: Final = 4096
 
 
+def token_is_said() -> bool:
+    """Whether somebody names the token of a cluster for this process; the one in the home folder nobody names."""
+    return any(os.environ.get(variable, "").strip() for variable in (TOKEN, TOKEN_PATH))
+
+
 def environment_token(*, private: bool = True) -> str | None:
     """The token that this process has been given, in the order in which Ray itself looks; None if there is none.
 
