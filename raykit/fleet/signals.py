@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from raykit.fleet.session import in_ray_job
+
 
 class Signals:
     """Which signal has come, if one has."""
@@ -42,4 +44,5 @@ class Signals:
         if self.come is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.come = signal.Signals(number).name
-        self._say(f"{self.come}: {self._then} (Ctrl-C again: at once)")
+        again = "" if in_ray_job() else " (Ctrl-C again: at once)"  # nobody has a terminal there
+        self._say(f"{self.come}: {self._then}{again}")
