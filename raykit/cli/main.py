@@ -304,8 +304,8 @@ def _run(args: list[str], *, as_json: bool) -> int:
     except typer.TyperException as error:
         _say("usage", _usage(error), EXIT_USAGE, as_json=as_json)
         return EXIT_USAGE
-    except (KeyboardInterrupt, typer.Abort):
-        text = "interrupted by Ctrl-C: what was written before stays written"
+    except (KeyboardInterrupt, typer.Abort) as interrupt:
+        text = f"interrupted by Ctrl-C: {str(interrupt) or 'what was written before stays written'}"
         _say("interrupted", text, EXIT_INTERRUPTED, as_json=as_json)
         return EXIT_INTERRUPTED
     except Exception as error:  # the last resort: people get one line, and the traceback goes to a file

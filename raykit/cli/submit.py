@@ -23,9 +23,10 @@ from raykit.cli.options import (
     at_root,
     is_scripted,
 )
-from raykit.errors import ApprovalError, RaykitError
+from raykit.errors import ApprovalError, CancelledError, RaykitError
 
 if TYPE_CHECKING:
+    from raykit.fleet.jobs.address import Address
     from raykit.fleet.jobs.api import JobsApi
     from raykit.fleet.jobs.follow import Ended
     from raykit.fleet.jobs.standing import Standing
@@ -70,13 +71,18 @@ def submit(
     """Run a plan as a job on a Ray cluster, or go on with it; the same command twice is one job.
 
     The cluster has to ask for its token: RAY_AUTH_TOKEN_PATH names the file that has it. raykit travels with the job;
-    data, secrets and the store do not. The log is followed, and Ctrl-C detaches: the job goes on. The exit code is the
-    run's own. `raykit pause` commits and releases; the same command goes on then.
+    data, secrets and the store do not. The log is followed, and the exit code is the run's own. Ctrl-C detaches, with
+    exit code 130: the job goes on. Before a job is sent, Ctrl-C sends nothing.
+
+    `raykit pause NAME` commits and releases; while the pause holds nothing is sent, and `raykit resume NAME` ends it
+    and goes on. A job that was killed goes on with the same command.
 
     Raises:
         RaykitError: whatever refuses the job, or ended its run.
     """
-    with _site(plan, root) as site:
+    if not json:
+        _say(f"reading {plan}")
+    with _unsent(), _site(plan, root) as site:
         wish = Wish(
             approved=approving(approve, by, scripted),
             amount=approve,
@@ -131,21 +137,40 @@ def send(
     from raykit.fleet.jobs.address import address_of, connect
     from raykit.fleet.jobs.before import completed, require_priced, root_of
 
-    where = address_of(address)
-    api = connect(where)
-    root = root_of(site.root, where, shared=shared)
-    require_priced(site, where)
-    ended_at = completed(site)
-    if ended_at is not None:
-        _say_complete(site, ended_at, json=json)
-        return
-    said = _Said(site, where.url, target, json=json)
-    sent = _sent(api, site, root, wish, said)
-    said.sent(sent)
-    if detach:
+    with _unsent():
+        where = address_of(address)
+        said = _Said(site, where, target, json=json)
+        said.say(f"looking at the cluster at {where.url}")
+        api = connect(where)
+        root = root_of(site.root, where, shared=shared)
+        require_priced(site, where)
+        said.say("reading the plan's code and data")
+        ended_at = completed(site)
+        if ended_at is not None:
+            _say_complete(site, ended_at, json=json)
+            return
+        sent = _sent(api, site, root, wish, said)
+    try:
+        said.sent(sent)
+        ended = None if detach else _followed(api, site, sent)
+    except KeyboardInterrupt:
+        said.detached(sent)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if ended is None:
         said.detached(sent)
         return
-    _follow(api, site, sent, said)
+    said.ended(ended, sent)
+    if ended.exit_code:
+        raise typer.Exit(ended.exit_code)
+
+
+@contextmanager
+def _unsent() -> Iterator[None]:
+    """Say of Ctrl-C that nothing was sent; of one that comes while a job is being sent, `submit` says what is known."""
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Abort):
+        raise KeyboardInterrupt("nothing was sent") from None
 
 
 def _sent(api: JobsApi, site: Site, root: str, wish: Wish, said: _Said) -> Sent:
@@ -156,43 +181,36 @@ def _sent(api: JobsApi, site: Site, root: str, wish: Wish, said: _Said) -> Sent:
 
     require_not_paused(site)
     ready = make_ready(site)
-    operation, chosen = find_free(api, site, ready, root, say=_say)
+    operation, chosen = find_free(api, site, ready, root, say=said.say)
     if chosen.there is None:
-        wish = _rehearsed(site, ready, wish, asking=not said.json)
+        wish = _rehearsed(site, ready, wish, said)
     asked = Asked(
         root=root, person=wish.person, approve=wish.amount, typed=wish.typed, deviation=wish.deviation
     )
-    return submit(api, site, ready, operation, chosen, asked, say=_say, again=said.again)
+    return submit(api, site, ready, operation, chosen, asked, say=said.say, again=said.again)
 
 
-def _rehearsed(site: Site, ready: Prepared, wish: Wish, *, asking: bool) -> Wish:
+def _rehearsed(site: Site, ready: Prepared, wish: Wish, said: _Said) -> Wish:
     """What is wished, once it is seen that the launch would not be refused; a person at a terminal may approve it."""
     from raykit.budget.amounts import plain
     from raykit.fleet.jobs.before import rehearse
 
     try:
-        rehearse(site, ready, approved=wish.approved, deviation=wish.deviation, say=_say)
+        rehearse(site, ready, approved=wish.approved, deviation=wish.deviation, say=said.say)
     except ApprovalError as error:
-        typed = ask_amount(error, site) if asking and wish.approved is None else None
+        typed = ask_amount(error, site) if not said.json and wish.approved is None else None
         if typed is None:
             raise
         wish = replace(wish, approved=typed, amount=plain(typed.amount), person=typed.person, typed=True)
-        rehearse(site, ready, approved=typed, deviation=wish.deviation, say=_say)
+        rehearse(site, ready, approved=typed, deviation=wish.deviation, say=said.say)
     return wish
 
 
-def _follow(api: JobsApi, site: Site, sent: Sent, said: _Said) -> None:
-    """Follow a job to its end, and leave as its run did; Ctrl-C leaves it be."""
+def _followed(api: JobsApi, site: Site, sent: Sent) -> Ended:
+    """A job followed to its end."""
     from raykit.fleet.jobs.follow import follow
 
-    try:
-        ended = follow(api, sent.info.submission_id, show=_show, read=lambda: _standing(site))
-    except KeyboardInterrupt:
-        said.detached(sent)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    said.ended(ended, sent)
-    if ended.exit_code:
-        raise typer.Exit(ended.exit_code)
+    return follow(api, sent.info.submission_id, show=_show, read=lambda: _standing(site))
 
 
 def last_job(site: Site) -> str | None:
@@ -244,6 +262,29 @@ def _standing(site: Site) -> Standing | None:
         return None
 
 
+def _ways_on(site: Site) -> Iterator[str]:
+    """What goes on with a run that has paused, one command after the other; none if it was cancelled."""
+    from raykit.fleet.jobs.before import pause_in_force
+    from raykit.pauses import way_on
+
+    name, at = site.name, at_root(site.root)
+    resume = f"raykit resume {name}{at}"
+    try:
+        found = pause_in_force(site)
+    except CancelledError:
+        return
+    except RaykitError:  # the store cannot be read now; what the command needs it says itself
+        found = None
+    if found is None:
+        yield resume
+        return
+    if found.pause.cause in ("ceiling", "replan"):
+        yield f"raykit budget replan {name}{at} --reason ... --by NAME"
+    yield f"{way_on(found)}{at}"
+    if not found.pause.scope.startswith("experiment:"):
+        yield resume
+
+
 # --- what is said -------------------------------------------------------------------------------------------
 
 
@@ -271,22 +312,30 @@ def _say_complete(site: Site, update: int, *, json: bool) -> None:
 class _Said:
     """What is said of one job, as text or as JSON."""
 
-    def __init__(self, site: Site, url: str, target: str, *, json: bool) -> None:
+    def __init__(self, site: Site, where: Address, target: str, *, json: bool) -> None:
         self.json = json
-        self.again = f"raykit submit {shlex.quote(target)} --address {url}{at_root(site.root)}"
-        """The command that looks again, follows, and goes on."""
+        address = AUTO if where.dev else where.url
+        self.again = f"raykit submit {shlex.quote(target)} --address {address}{at_root(site.root)}"
+        """The command that looks again, follows, and goes on with what was killed."""
         self._site = site
-        self._url = url
+        self._url = where.url
+
+    def say(self, line: str) -> None:
+        """A line beside, for people."""
+        if not self.json:
+            _say(line)
 
     def sent(self, sent: Sent) -> None:
         """Where it is now."""
         name, before = sent.info.submission_id, sent.chosen.before
         if not sent.new:
-            _say(f"job {name} is there already, {sent.info.words}; nothing was sent")
+            self.say(f"job {name} is there already, {sent.info.words}; nothing was sent")
         elif before is not None:
-            _say(f"job {before.submission_id} has {before.words}; going on as job {name}")
+            self.say(f"job {before.submission_id} is over ({before.words}); going on as job {name}")
         else:
-            _say(f"job {name} on {self._url}")
+            self.say(
+                f"job {name} on {self._url}; raykit status shows it once it has begun, mostly within 30 s"
+            )
 
     def detached(self, sent: Sent) -> None:
         """That it goes on alone."""
@@ -295,9 +344,10 @@ class _Said:
             return
         name, at = self._site.name, at_root(self._site.root)
         print(
-            f"{name} goes on as job {sent.info.submission_id}.\n"
+            f"{name} goes on as job {sent.info.submission_id}"
+            f"{'; raykit status shows it once it has begun, mostly within 30 s' if sent.new else ''}.\n"
             f"  follow   {self.again}   or   raykit watch {name}{at}\n"
-            f"  pause    raykit pause {name}{at} --reason ..."
+            f"  stop     raykit pause {name}{at} --reason ...   (it commits first)"
         )
 
     def ended(self, ended: Ended, sent: Sent) -> None:
@@ -307,11 +357,16 @@ class _Said:
             how = {"status": status, "exit_code": ended.exit_code, "words": ended.words}
             output.print_json({**self._record(sent), **how})
             return
-        print(
-            f"{ended.words}.\n  continue {self.again}"
-            if ended.goes_on
-            else f"{ended.words}, exit {ended.exit_code}"
-        )
+        print(f"{ended.words}, exit {ended.exit_code}.")
+        for command in self._ways_on(ended):
+            print(f"  continue {command}")
+
+    def _ways_on(self, ended: Ended) -> Iterator[str]:
+        """What goes on with it: a run that paused is resumed, a job that died is sent again."""
+        if ended.paused:
+            yield from _ways_on(self._site)
+        elif ended.goes_on:
+            yield self.again
 
     def _record(self, sent: Sent) -> dict[str, Any]:
         return {

@@ -258,7 +258,7 @@ def test_the_exit_code_is_the_runs_own(server: JobsServer, api: JobsApi, code: i
     server.logs["j"] = f"one\ntwo\n{Last(launch='abc', exit_code=code).line()}\n"
     ended, shown = followed(api)
     assert ended.exit_code == code and shown == ["one", "two"]
-    assert ended.goes_on == (code == 4)
+    assert ended.paused == (code == 4) and not ended.goes_on
 
 
 def test_lines_are_shown_once_however_often_a_reply_is_lost(server: JobsServer, api: JobsApi) -> None:

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,13 +20,14 @@ from jobsserver import JobsServer
 
 from raykit.cli import submit as cli
 from raykit.fleet.jobs.address import Address
+from raykit.fleet.jobs.api import JobsApi, NewJob
 from raykit.fleet.jobs.last import Last
 from raykit.ids import digest_of
 from raykit.plan import contract
 from raykit.read.planfile import read_plan_file
-from raykit.records import Launched, Place
-from raykit.store import open_store
-from raykit.store.log import RunLog
+from raykit.records import ExperimentEntry, Launched, Locked, Place
+from raykit.store import layout, open_store
+from raykit.store.log import Log, RunLog
 from raykit.store.people import pause
 from raykit.store.place import this_place
 
@@ -199,6 +201,28 @@ def test_a_missing_and_a_wrong_token_are_said(
     assert nothing_sent(server)
 
 
+def test_a_token_that_is_named_is_never_replaced_by_that_of_the_dev_cluster(
+    server: JobsServer, raykit: Raykit, plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """covers RAY-17: only `auto`, or nothing said of a token, means the dev cluster's own"""
+    own, wrong = tmp_path / "own", tmp_path / "wrong"
+    for path, token in ((own, server.token), (wrong, "guessed")):
+        path.write_text(str(token))
+        path.chmod(0o600)
+    dev = SimpleNamespace(dashboard_url=server.url, token_path=own)
+    monkeypatch.setattr("raykit.fleet.jobs.address.find_dev", lambda: dev)
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(wrong))
+    done = raykit("submit", str(plan), "--address", server.url)
+    assert done.code == 2 and "answered 403" in done.err and nothing_sent(server)
+    assert raykit("submit", str(plan), "--address", "auto", "--detach").code == 0
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+    assert (
+        raykit("submit", str(plan), "--address", server.url, "--detach").code == 0 and len(server.jobs) == 1
+    )
+
+
 def test_a_token_that_others_can_read_is_not_used(
     server: JobsServer, raykit: Raykit, plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -245,7 +269,47 @@ def test_the_command_ends_as_its_run_did(server: JobsServer, raykit: Raykit, pla
     server.ends[name] = "FAILED" if code == 5 else "SUCCEEDED"
     done = raykit("submit", str(plan), "--address", server.url)
     assert done.code == code and "training  5/20" in done.err and "raykit-job-end" not in done.err
-    assert ("continue raykit submit" in done.out) == (code == 4)
+    assert "continue raykit submit" not in done.out  # a pause may hold: then only a resume goes on
+    assert ("continue raykit resume tiny" in done.out) == (code == 4)
+    assert ("the run is paused" in done.out) == (code == 4) and ("succeeded" in done.out) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("scope", "cause", "ways"),
+    [
+        ("experiment:tiny", "person", ["raykit resume tiny"]),
+        ("role:train", "person", ["raykit resume role:train", "raykit resume tiny"]),
+        (
+            "experiment:tiny",
+            "ceiling",
+            ["raykit budget replan tiny --reason ... --by NAME", "raykit resume tiny"],
+        ),
+    ],
+)
+def test_a_paused_run_has_one_way_on(
+    server: JobsServer, raykit: Raykit, plan: Path, tmp_path: Path, scope: str, cause: Any, ways: list[str]
+) -> None:
+    said = submitted(server, raykit, plan)
+    name = said["submission_id"]
+    server.logs[name] = Last(launch=said["launch"], exit_code=4).line()
+    server.ends[name] = "SUCCEEDED"
+    server.jobs[name] |= {"status": "RUNNING", "driver_exit_code": 0}
+    store = open_store(str(tmp_path / "store"))
+    digest = digest_of("any")
+    locked = Locked(plan=digest, contract=digest, code=digest, environment=digest, data=digest)
+    log = Log(store, layout.experiment_log("tiny"), ExperimentEntry, by="test")
+    following = cli._followed
+
+    def paused_meanwhile(*arguments: Any) -> Any:
+        log.append(lambda entries: [locked], at=time.time())
+        pause(store, scope, cause=cause, reason="later", person="ada", at=time.time())
+        return following(*arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cli, "_followed", paused_meanwhile)
+        done = raykit("submit", str(plan), "--address", server.url)
+    on = [line.split("continue ")[1] for line in done.out.splitlines() if "continue" in line]
+    assert done.code == 4 and on == ways, done.out
 
 
 def test_ctrl_c_detaches_and_says_so(
@@ -259,3 +323,45 @@ def test_ctrl_c_detaches_and_says_so(
     assert done.code == cli.EXIT_INTERRUPTED and "goes on as job raykit-tiny-" in done.out
     (job,) = server.jobs.values()
     assert job["status"] == "PENDING"
+
+
+def test_ctrl_c_before_sending_sends_nothing(
+    server: JobsServer, raykit: Raykit, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("raykit.fleet.site.site_of", "raykit.fleet.site.make_ready"):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, interrupted)
+            done = raykit("submit", str(plan), "--address", server.url)
+        assert done.code == cli.EXIT_INTERRUPTED and "nothing was sent" in done.err and nothing_sent(server)
+
+
+def test_ctrl_c_while_sending_is_an_unknown_outcome(
+    server: JobsServer, raykit: Raykit, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """covers DISP-04: the same command finds out"""
+    sending = JobsApi.submit
+
+    def interrupted(api: JobsApi, job: NewJob) -> None:
+        sending(api, job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(JobsApi, "submit", interrupted)
+    done = raykit("submit", str(plan), "--address", server.url)
+    assert done.code == 6 and "is not known" in done.err and f"raykit submit {plan}" in done.err
+    monkeypatch.undo()
+    assert len(server.jobs) == 1
+
+
+def test_what_it_does_is_said_before_it_is_done(server: JobsServer, raykit: Raykit, plan: Path) -> None:
+    done = raykit("submit", str(plan), "--address", server.url, "--detach")
+    said = [line.strip() for line in done.err.splitlines()]
+    assert said[:3] == [
+        f"reading {plan}",
+        f"looking at the cluster at {server.url}",
+        "reading the plan's code and data",
+    ]
+    assert "raykit status shows it once it has begun" in done.out
+    assert raykit("submit", str(plan), "--address", server.url, "--detach", "--json").err == ""

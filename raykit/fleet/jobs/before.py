@@ -13,7 +13,7 @@ from raykit.fleet.search.opening import look
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving, require_spendable
 from raykit.ids import digest_of
-from raykit.pauses import Role, require_running, scopes_of
+from raykit.pauses import InForce, Role, in_force, require_running, scopes_of
 from raykit.plan import contract
 from raykit.read.sizing import pool_of
 from raykit.store.people import People, read_acts
@@ -79,9 +79,25 @@ def require_not_paused(site: Site) -> None:
         CorruptError: a log of people's acts is damaged.
         StoreUnavailableError: the store did not answer.
     """
-    role: Role = "train" if site.plan.search is None else "search"
+    require_running(read_acts(site.store, site.name), site.name, _scopes(site))
+
+
+def pause_in_force(site: Site) -> InForce | None:
+    """The pause that holds this work now; None if none does.
+
+    Raises:
+        CancelledError: the experiment was ended for good.
+        CorruptError: a log of people's acts is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
     acts = read_acts(site.store, site.name)
-    require_running(acts, site.name, scopes_of(site.name, role, digest_of(contract(site.plan))))
+    require_running(acts, site.name, ())
+    return in_force(acts, _scopes(site))
+
+
+def _scopes(site: Site) -> tuple[str, ...]:
+    role: Role = "train" if site.plan.search is None else "search"
+    return scopes_of(site.name, role, digest_of(contract(site.plan)))
 
 
 def rehearse(

@@ -24,7 +24,13 @@ AWAY_S: Final = 60.0
 LOG_S: Final = 10.0
 """How long the last line of a job may take to be readable once the job is over."""
 
+EXIT_REFUSED: Final = 3
 EXIT_UNKNOWN: Final = 6
+_OF_RUN: Final = {
+    EXIT_REFUSED: "has ended; the run was refused",
+    EXIT_STOPPED: "has ended; the run is paused",
+}
+"""Ends of a run with which its job ends well, so that Ray calls it succeeded."""
 RAYS_OWN: Final = ("Running entrypoint for job ", "Runtime env is setting up.")
 
 Say = Callable[[str], None]
@@ -42,6 +48,8 @@ class Ended:
     """None if the cluster is gone."""
     goes_on: bool = False
     """Something is left to do, and the same command goes on with it."""
+    paused: bool = False
+    """It ended as a run that can go on does, and is to be resumed; the same command may be refused."""
 
 
 @dataclass(slots=True)
@@ -131,7 +139,8 @@ def ended_with(info: JobInfo, log: str, standing: Standing | None) -> Ended:
         words = f"{name} {info.words}: {_first_words(info)}. {_kept(standing)}"
         return Ended(exit_code=max(info.exit_code or 0, 0) or 1, words=words, info=info, goes_on=True)
     lost = "" if said is not None else "; its last words are lost, and the store has how it ended"
-    return Ended(exit_code=code, words=f"{name} {info.words}{lost}", info=info, goes_on=code == EXIT_STOPPED)
+    how = _OF_RUN.get(code, info.words)
+    return Ended(exit_code=code, words=f"{name} {how}{lost}", info=info, paused=code == EXIT_STOPPED)
 
 
 def _gone(submission_id: str, why: str, standing: Standing | None) -> Ended:

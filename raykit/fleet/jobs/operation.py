@@ -94,10 +94,22 @@ def send(api: JobsApi, job: NewJob, *, say: Callable[[str], None], again: str) -
     """Send a job once, whatever becomes of the replies; the job as the cluster has it. `again` is the same command.
 
     Raises:
-        UnknownOutcomeError: whether the cluster has it could not be found out. It is never sent under another id.
+        UnknownOutcomeError: whether the cluster has it could not be found out, or Ctrl-C came before it was. It is
+            never sent under another id.
         InvalidInput: nobody answers there, the token is not the cluster's, or the job is not usable.
         RaykitError: the cluster does not take it.
     """
+    try:
+        return _send(api, job, say, again)
+    except KeyboardInterrupt:
+        raise UnknownOutcomeError(
+            f"Ctrl-C came while {job.submission_id} was being sent: whether the cluster has it is not known",
+            rule="the same command looks again, and sends nothing twice",
+            remedy=again,
+        ) from None
+
+
+def _send(api: JobsApi, job: NewJob, say: Callable[[str], None], again: str) -> JobInfo:
     refusal: RaykitError | None = None
     unsure = False
     for _ in range(SENDS):
