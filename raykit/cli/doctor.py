@@ -31,6 +31,8 @@ SPACE_BAD_BYTES = 200_000_000
 MEMORY_WARN_BYTES = 2_000_000_000
 LEAST_CPUS = 2
 """Of a cluster: training, and a check beside it."""
+MOST_LEFTOVERS = 5
+"""So many temporary folders are named one by one."""
 CLOCK_START = 1_735_689_600  # 2025-01-01: before it, no machine that runs this has a right clock
 
 SETTINGS = (
@@ -97,6 +99,7 @@ def _checks(root: str) -> list[Callable[[], Iterator[Line]]]:
         ray_address,
         settings,
         sessions,
+        temporary_leftovers,
     ]
 
 
@@ -345,6 +348,20 @@ def sessions() -> Iterator[Line]:
             yield _warn("session", f"{session.session}: {session.state}, {processes}", remedy)
     if not found:
         yield _ok("sessions", "none in use, none left over")
+
+
+def temporary_leftovers() -> Iterator[Line]:
+    """The temporary folders of raykit whose process was killed."""
+    from raykit.store.scratch import dead_scratch
+
+    found = dead_scratch()
+    for each in found[:MOST_LEFTOVERS]:
+        what = f"{each.path}: {output.size(each.size_bytes)}, {output.duration(each.age_s)} old"
+        yield _warn("leftover folder", what, "the next launch, search or job here removes it")
+    more = found[MOST_LEFTOVERS:]
+    if more:
+        what = f"{output.count(len(more))} more, {output.size(sum(each.size_bytes for each in more))}"
+        yield _warn("leftover folder", what, "the next launch, search or job here removes them")
 
 
 # --- a cluster ----------------------------------------------------------------------------------------------

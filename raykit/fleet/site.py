@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.plans import newest_lock, newest_stored_lock, read_lock, read_locks, read_plan
+from raykit.store.scratch import scratch
 from raykit.train import frozen
 from raykit.train.inputs import Task
 from raykit.train.owncode import own_files, scope_of
@@ -163,14 +163,14 @@ def stored_site(name: str, root: str) -> Iterator[Site]:
     lock = read_lock(store, name, locked.plan)
     data = store.get(layout.plan(name, locked.plan, "plan.toml"))
     files = frozen.read_code(store, name, locked.code)
-    with tempfile.TemporaryDirectory(prefix="raykit-resume-") as folder:
-        frozen.unpack(files, Path(folder))
+    with scratch("resume") as folder:
+        frozen.unpack(files, folder)
         yield Site(
             root=root,
             store=store,
             plan=plan,
             plan_bytes=data,
-            folder=Path(folder),
+            folder=folder,
             locked=lock,
             base=lock.base,
             stored=Stored(files=files, git=_git_then(store, name, locks)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raykit.errors import RaykitError, by_kind
 from raykit.plan import Plan
+from raykit.store.scratch import make_scratch
 from raykit.train.directive import Directive
 from raykit.train.door import Door
 from raykit.train.facts import local_device
@@ -127,7 +127,7 @@ def _join(task: Task) -> Gang:
 def _meeting(one_node: bool) -> str:
     """Where the ranks of a gang meet."""
     if one_node:
-        return f"file://{tempfile.mkdtemp(prefix='raykit-gang-')}/store"
+        return f"file://{make_scratch('gang')}/store"
     host = ray.util.get_node_ip_address()
     with socket.socket() as free:
         free.bind((host, 0))

@@ -7,11 +7,9 @@ is recorded as the attempt's end, so that no scheduler mistakes it for bad luck 
 from __future__ import annotations
 
 import copy
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -33,6 +31,7 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
+from raykit.store.scratch import scratch
 from raykit.train import facts
 from raykit.train.base import load_base, read_base, require_one_start
 from raykit.train.build import Built, build, set_up_process
@@ -77,8 +76,8 @@ def work(
         RuntimeError: one of these, as a `RankAloneError`, on a rank whose fellows do not end with it.
     """
     found = store or open_store(task.root)
-    with RankLog(found, gang.rank) as log, tempfile.TemporaryDirectory(prefix="raykit-code-") as folder:
-        inputs = read_inputs(found, task, Path(folder))
+    with RankLog(found, gang.rank) as log, scratch("code") as folder:
+        inputs = read_inputs(found, task, folder)
         return _Attempt(task, gang, directive, found, inputs, log, door).run(notice)
 
 

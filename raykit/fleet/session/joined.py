@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +28,7 @@ from raykit.fleet.session.driver import (
 )
 from raykit.fleet.session.probe import check_cluster
 from raykit.fleet.session.token import environment_token
+from raykit.store.scratch import make_scratch, remove_dead_scratch
 
 IDLE_S: Final = 120.0
 """An actor that outlives its launch ends itself after so long without a call."""
@@ -135,7 +135,8 @@ def join_ray(address: str) -> JoinedRay:
         raise RaykitError(
             f"the cluster at {address} could not be joined: {str(error).strip()[-1000:]}"
         ) from error
-    joined = JoinedRay(address, url, Path(tempfile.mkdtemp(prefix="raykit-job-")))
+    remove_dead_scratch()  # what killed jobs have left on this node
+    joined = JoinedRay(address, url, make_scratch("job"))
     atexit.register(joined.close)
     return joined
 

@@ -19,6 +19,7 @@ from raykit.fleet.session.folder import (
 )
 from raykit.fleet.session.ports import Ports
 from raykit.fleet.session.processes import Ended, ProcessId, alive, end_all, of_session
+from raykit.store.scratch import remove_dead_scratch
 
 State = Literal["alive", "left over", "elsewhere", "unreadable"]
 """In use; its launch is dead; made where pids mean something else, so not judged here; no usable record."""
@@ -72,6 +73,8 @@ def describe_sessions(folder: Path | None = None) -> list[Session]:
 def end_leftovers(folder: Path | None = None) -> list[Ended]:
     """End every process of a session whose launch is dead, remove its folder, and say what was ended.
 
+    Temporary folders of dead processes go as well.
+
     A session in use, and one started in another container, is never touched. The folder of a session with a
     process that even SIGKILL did not end stays, so that `describe_sessions` can still name it.
 
@@ -81,6 +84,7 @@ def end_leftovers(folder: Path | None = None) -> list[Ended]:
         DeadlineError: another raykit holds the folder.
     """
     parent = make_parent(folder)
+    remove_dead_scratch()
     with locked(parent):
         return [ended for place in sessions(parent) for ended in _end_leftover(place)]
 
