@@ -69,6 +69,8 @@ def _tell(site: Site, outcome: SearchOutcome, lifted: InForce | None, *, json: b
         output.print_json({**record(read, outcome), "pictures": [*charts, *outcome.pictures], **lifting})
         return
     at = at_root(site.root)
+    if outcome.unpicked is not None:
+        output.print_lines([f"  {outcome.unpicked}"])
     if outcome.already:
         output.print_lines([f"{site.name} is over already; nothing was written."])
     if outcome.stopped is not None:
@@ -95,5 +97,6 @@ def record(read: SearchRead, outcome: SearchOutcome) -> dict[str, Any]:
         **read.plain(),
         "already": outcome.already,
         "stopped": outcome.stopped,
+        "unpicked": outcome.unpicked,
         "exit_code": outcome.exit_code,
     }

@@ -29,6 +29,7 @@ from raykit.records import (
     AttemptEnded,
     Beat,
     EndReason,
+    EvaluationRow,
     GateResult,
     Record,
     Released,
@@ -95,12 +96,12 @@ class Ended(Protocol):
 
     @property
     def failed(self) -> str | None:
-        """A failed check that ends the run, where its plan says so."""
+        """What ends the run as failed: a failed check, where its plan says so."""
         ...
 
     @property
     def suite(self) -> str | None:
-        """Of that check."""
+        """Of that check; None if it is no check."""
         ...
 
     @property
@@ -276,6 +277,11 @@ class RunLoop:
         mine = state.attempt is not None and state.attempt.launch == self._task.launch
         return self._ended.failed if mine and state.ended is None else None
 
+    @property
+    def evaluations(self) -> Sequence[EvaluationRow]:
+        """The evaluations of the run that count, as far as they have been followed."""
+        return self._followed.evaluations
+
     # --- people ---------------------------------------------------------------------------------------------
 
     @property
@@ -321,6 +327,8 @@ class RunLoop:
             case brain.StartTraining():
                 self._start_training()
             case brain.RequestStop(why, cause, reason):
+                if reason == "failed" and self._ended.suite is None:
+                    cause = None  # it is no check that ends it
                 stop = StopRequested(launch=self._task.launch, why=why, cause=cause, reason=reason)
                 self._append(*self._failed_gate(reason, why), stop)
             case brain.SendBeat():

@@ -3,11 +3,13 @@
 space  the settings that a search may try: all of a grid, or those drawn at random
 table  the rows as they are registered, and the state that a search's log folds into
 turn   what the process that runs a search does next
+failing  rows that fail one like the other
 pick   the trials by what they came to, and the best setting that was observed
 """
 
 from __future__ import annotations
 
+from raykit.search.failing import shared_failure
 from raykit.search.pick import excluded, pick, rank
 from raykit.search.space import Space, distinct, grid, space_of
 from raykit.search.table import (
@@ -22,7 +24,7 @@ from raykit.search.table import (
     spared_rows,
 )
 from raykit.search.turn import Done, Draw, EndRow, Start, Turn, Wait, next_turn
-from raykit.search.worth import Worth, worth_of
+from raykit.search.worth import Worth, unreported, worth_of
 
 __all__ = [
     "SEARCH",
@@ -47,7 +49,9 @@ __all__ = [
     "row_of",
     "rows_of",
     "run_of",
+    "shared_failure",
     "space_of",
     "spared_rows",
+    "unreported",
     "worth_of",
 ]

@@ -19,6 +19,18 @@ class Worth(NamedTuple):
     """Digest of the manifest of that update's checkpoint, where there is one."""
 
 
+def unreported(metric: str, evaluations: Sequence[EvaluationRow]) -> str | None:
+    """Why a row can never be worth anything: its first evaluation has not the metric; None if it has.
+
+    Which metrics a recipe reports is known only once it has evaluated.
+    """
+    name = metric.removeprefix("development.")
+    if not evaluations or name in evaluations[0].metrics:
+        return None
+    known = ", ".join(sorted(evaluations[0].metrics))
+    return f"search.metric is {metric}, which nobody reports: an evaluation of this recipe has {known}"
+
+
 def worth_of(
     selection: Selection | None, metric: str, evaluations: Sequence[EvaluationRow], commits: Sequence[Commit]
 ) -> Worth:

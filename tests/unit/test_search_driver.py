@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ from raykit.errors import (
     StoreUnavailableError,
     Unknown,
 )
-from raykit.fleet.search import held
+from raykit.fleet.search import driver, held, objective
 from raykit.fleet.search.driver import search
 from raykit.fleet.search.outcome import SearchOutcome
 from raykit.fleet.site import site_of
@@ -45,6 +46,7 @@ from raykit.search import SearchState
 from raykit.store.accounts import Identity, join_account, open_ledger
 from raykit.store.ledger import Ledger
 from raykit.store.local import LocalStore
+from raykit.store.log import RunLog
 from raykit.store.people import cancel, pause, read_acts, resume
 from raykit.store.search import SearchLog, read_registration, read_search
 from raykit.testing.fault import Fault, FaultStore, reply_lost
@@ -200,6 +202,114 @@ def test_a_lost_start_is_made_up_for_as_often_as_the_plan_says(bench: Bench) -> 
     assert second.ended is not None and second.ended.attempts == 2
     whole(bench)
     assert bench.state.picked is not None and bench.state.picked.row == second.n
+
+
+# --- what comes to nothing ----------------------------------------------------------------------------------
+
+
+def broken(lr: float, update: int) -> None:
+    raise KeyError(f"no rate {lr} at {update}")
+
+
+def test_a_search_of_which_nothing_can_be_picked_says_so(bench: Bench) -> None:
+    bench.write(trials=2, attempts="1")
+    for already in (False, True):
+        outcome = bench.drive(Steps(at=broken), most=1)
+        assert (outcome.exit_code, outcome.already, outcome.picked) == (3, already, None)
+        assert outcome.unpicked is not None
+        assert outcome.unpicked.startswith(
+            "nothing can be picked of 2 rows (2 failed): trial-001: it failed: "
+        )
+        assert "KeyError" in outcome.unpicked
+    whole(bench)
+
+
+def test_two_rows_that_fail_alike_pause_it_until_a_person_says_what_was_changed(bench: Bench) -> None:
+    # covers FLEET-09: one bug is not met by every gang
+    bench.write(trials=6, concurrent=2, attempts="1", repeats=ONE_REPEAT)
+    outcome = bench.drive(Steps(at=broken))
+    assert outcome.exit_code == 4 and outcome.stopped is not None
+    found = read_acts(bench.store, NAME).pauses[SCOPE].pause
+    assert found.cause == "defect" and "2 rows failed alike" in found.reason
+    assert bench.machines is not None and len(bench.machines.starts) <= 3
+    assert bench.state.counts["failed"] >= 2 and bench.state.open
+    failed = [row.n for row in bench.state.rows if row.status == "failed"]
+    with pytest.raises(FleetPaused, match="failed alike") as refused:
+        bench.drive()
+    assert refused.value.remedy == f'raykit resume {NAME} --repair "what you changed" --by NAME'
+    resume(bench.store, SCOPE, cleared="repaired: the rates", person="mira", at=time.time())
+    outcome = bench.drive()
+    assert outcome.exit_code == 0 and outcome.picked is not None
+    assert [row.n for row in bench.state.rows if row.status == "failed"] == failed, "they stay failed"
+    whole(bench)
+
+
+def test_a_killed_driver_does_not_forget_that_rows_have_failed_alike(bench: Bench) -> None:
+    """It dies after the second end and before the pause: the next one pauses before it starts anything."""
+    bench.write(trials=4, concurrent=1, attempts="1")
+
+    def cut(*_: Any, **how: Any) -> None:
+        raise StoreUnavailableError("cut")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "pause", cut)
+        patch.setattr(driver._Driver, "_patient_turn", driver._Driver._turn)
+        with pytest.raises(StoreUnavailableError):
+            bench.drive(Steps(at=broken), most=1)
+    assert bench.state.counts["failed"] == 2
+    outcome = bench.drive()
+    assert outcome.exit_code == 4 and bench.machines is not None and bench.machines.starts == []
+    assert read_acts(bench.store, NAME).pauses[SCOPE].pause.cause == "defect"
+
+
+def test_a_row_without_the_metric_fails_at_its_first_evaluation(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # covers TUNE-13
+    evaluation = objective._Attempt._evaluation
+
+    def another(self: Any, update: int, value: float, elapsed_s: float) -> Any:
+        return evaluation(self, update, value, elapsed_s).model_copy(update={"metrics": {"loss": value}})
+
+    monkeypatch.setattr(objective._Attempt, "_evaluation", another)
+    bench.write(trials=3, concurrent=1)
+
+    def at(lr: float, update: int) -> None:
+        """The second report waits until the row was told to stop at the first."""
+        deadline = time.monotonic() + 60.0
+        while update == 20 and time.monotonic() < deadline:
+            run = [row.run for row in bench.state.rows if row.launches][-1]
+            log = RunLog(bench.store, NAME, run, by="test")
+            log.refresh()
+            if log.state.stop is not None:
+                return
+            threading.Event().wait(0.02)
+
+    outcome = bench.drive(Steps(at=at), most=1)
+    ends = [row.ended for row in bench.state.rows if row.ended is not None]
+    assert [(end.end, end.update) for end in ends] == [("failed", 10), ("failed", 10)]
+    assert all("an evaluation of this recipe has loss" in (end.detail or "") for end in ends)
+    assert all("development.ratio, which nobody reports" in (end.detail or "") for end in ends)
+    assert outcome.exit_code == 4, "and it is a defect of all rows"
+    runs = [RunLog(bench.store, NAME, row.run, by="test") for row in bench.state.rows if row.launches]
+    for log in runs:
+        log.refresh()
+        assert log.state.ended is not None
+        assert (log.state.ended.reason, log.state.ended.cause) == ("failed", None)
+
+
+def test_one_that_is_through_before_anyone_hears_of_it_is_failed_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluation = objective._Attempt._evaluation
+
+    def another(self: Any, update: int, value: float, elapsed_s: float) -> Any:
+        return evaluation(self, update, value, elapsed_s).model_copy(update={"metrics": {"loss": value}})
+
+    monkeypatch.setattr(objective._Attempt, "_evaluation", another)
+    bench.write(trials=2, concurrent=2)
+    outcome = bench.drive()
+    assert outcome.counts["failed"] == 2 and outcome.exit_code == 3
 
 
 # --- what refuses it ----------------------------------------------------------------------------------------

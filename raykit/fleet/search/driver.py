@@ -43,7 +43,7 @@ from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving
 from raykit.pauses import in_force, scopes_of
 from raykit.records import Cause, Picked, Resumed
-from raykit.search import Done, SearchState, Start, Wait, run_of, spared_rows
+from raykit.search import Done, SearchState, Start, Wait, run_of, shared_failure, spared_rows
 from raykit.store.people import OWN, People, pause
 
 Tell = Callable[[SearchGlimpse], None]
@@ -172,6 +172,8 @@ class _Driver:
             for row in self._table.state.open:
                 self._hand.recall(row)
             self._hand.end_ready(waits=False)
+            if self._pause_for_defect():
+                return False
             step = self._table.ahead(self._hand.rows, draw)
             if not isinstance(step, Start):
                 continue
@@ -237,7 +239,9 @@ class _Driver:
             return True
         self._hand.end_ready(waits=self._waits)
         self._tell_glimpse()
-        return self._begin_rows() if stopping is None else False
+        if stopping is not None or self._pause_for_defect():
+            return False
+        return self._begin_rows()
 
     @property
     def _waits(self) -> bool:
@@ -282,6 +286,17 @@ class _Driver:
         except (Refused, Broken, Unknown) as error:
             self._heed.wrong = error  # raised once the rows that are under way have committed
             return False
+        return True
+
+    def _pause_for_defect(self) -> bool:
+        """Pause the search where its first rows have failed alike; True if it is paused now."""
+        acts, scope = self._opened.people.acts, OWN + self._site.name
+        why = shared_failure(self._table.state, since=acts.cleared_at.get(scope, 0.0))
+        if why is None:
+            return False
+        person = f"search {self._opened.driver}"
+        pause(self._site.store, scope, cause="defect", reason=why, person=person, at=time.time())
+        self._heed.look()
         return True
 
     # --- money that is short --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from raykit.fleet.search.opening import Opened
 from raykit.fleet.search.row import Heard, LiveRow, evaluations_of, worth
 from raykit.fleet.search.table import Table
 from raykit.records import EvaluationRow
-from raykit.search import RowState
+from raykit.search import RowState, unreported
 
 Say = Callable[[str], None]
 
@@ -190,6 +190,8 @@ class Hand:
         """
         site, spending, metric = self._opened.site, self._opened.spending, self._table.registration.metric
         run = site_log(site, row.run).state
+        if came.end == "completed" and (lacks := unreported(metric, evaluations_of(site.store, run))):
+            came = Came(end="failed", detail=lacks)  # it was through before anyone could stop it
         spending.ledger.refresh()
         cost = cost_of_row(spending.ledger.book, site.name, row.run)
         event = row_ended(row, came, worth(site.store, site.plan, metric, run), run, cost=cost)

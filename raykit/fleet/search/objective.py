@@ -66,10 +66,11 @@ class ObjectiveTask:
 class _Stop(BaseException):
     """Leave the objective at a report. Not an `Exception`: the objective's own handlers must not keep it."""
 
-    def __init__(self, why: str, cause: Cause | None) -> None:
+    def __init__(self, why: str, cause: Cause | None, reason: EndReason = "paused") -> None:
         super().__init__(why)
         self.why = why
         self.cause = cause
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ class _Attempt:
         try:
             objective(self._task.setting, self._recorded, self._add)
         except _Stop as stop:
-            self._end("paused", detail=stop.why, cause=stop.cause)
+            self._end(stop.reason, detail=stop.why, cause=stop.cause)
         except RaykitError as error:
             self._end("failed", detail=f"{error.kind}: {error}")
             raise
@@ -187,7 +188,7 @@ class _Attempt:
         self._pass_on()
         stop = self._log.state.stop
         if stop is not None:
-            raise _Stop(stop.why, stop.cause)
+            raise _Stop(stop.why, stop.cause, stop.reason)
         if time.monotonic() > self._ends:
             raise _Stop("what is reserved for this attempt is at its end", "ceiling")
 

@@ -13,7 +13,7 @@ from raykit.fleet.qc_beside import words
 from raykit.fleet.search.job import Report
 from raykit.read.qc_runs import RunsRead
 from raykit.records import Picked, RowEnded, SearchRegistration, Unit
-from raykit.search import RowState, SearchState, Status, rank
+from raykit.search import RowState, SearchState, Status, excluded, pick, rank, run_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class SearchOutcome:
     short: bool = False
     """Rows were refused for want of money: they go on once a person has moved some."""
     picked: Picked | None = None
+    unpicked: str | None = None
+    """Why nothing can be picked, though every row has its end."""
     ends: Sequence[RowEnded] = ()
     """Of the rows that have ended, in the order of the table."""
     cost: int = 0
@@ -69,8 +71,10 @@ class SearchOutcome:
 
     @property
     def exit_code(self) -> int:
-        """0 once every row has its end; 4 where it goes on another time, or a budget has ended rows of it."""
-        return 4 if self.stopped is not None or self.short else 0
+        """0 once it is picked from; 3 where nothing can be picked; 4 where it goes on later, or money was short."""
+        if self.stopped is not None or self.short:
+            return 4
+        return 0 if self.unpicked is None else 3
 
 
 def outcome_of(
@@ -90,11 +94,21 @@ def outcome_of(
         stopped=stopped,
         short=state.counts["refused-by-budget"] > 0,
         picked=state.picked,
+        unpicked=unpicked(state),
         ends=[row.ended for row in state.rows if row.ended is not None],
         cost=state.cost,
         qc=qc,
         pictures=pictures,
     )
+
+
+def unpicked(state: SearchState) -> str | None:
+    """Why nothing can be picked, though every row has its end, by the first that was tried; None if it can."""
+    if not state.closed or pick(state) is not None:
+        return None
+    counts = ", ".join(f"{many} {status}" for status, many in state.counts.items() if many)
+    first = min(excluded(state), key=lambda each: (not state.row(each.row).launches, each.row))
+    return f"nothing can be picked of {len(state.rows):,} rows ({counts}): {run_of(first.row)}: {first.why}"
 
 
 def glimpse_of(state: SearchState, live: Sequence[Live], glance: Glance | None) -> SearchGlimpse:

@@ -24,7 +24,7 @@ from raykit.read.rows import RowTable
 from raykit.reconcile import RunState
 from raykit.records import EvaluationRow, Setting
 from raykit.search import RowState
-from raykit.search.worth import Worth, worth_of
+from raykit.search.worth import Worth, unreported, worth_of
 from raykit.store.base import ObjectStore
 from raykit.store.place import this_place
 from raykit.train.door import Door
@@ -43,6 +43,8 @@ class Heard:
     checks: Checks | None
     ruled: str | None = None
     """Why the scheduler stops this row."""
+    unreported: str | None = None
+    """Why it can never be worth anything: what decides is not among its metrics."""
 
     @property
     def stopped(self) -> str | None:
@@ -51,13 +53,17 @@ class Heard:
 
     @property
     def failed(self) -> str | None:
-        """The failed check of this row that ends it."""
+        """The failed check of this row that ends it, or that it has not the metric that decides."""
+        return self.unreported or self._failed_check
+
+    @property
+    def _failed_check(self) -> str | None:
         return None if self.checks is None else self.checks.ends_row(self.run)
 
     @property
     def suite(self) -> str | None:
-        """Of that check."""
-        return None if self.checks is None else self.checks.suite
+        """Of that check; None if it is no check that ends the row."""
+        return None if self.checks is None or self.unreported else self.checks.suite
 
     @property
     def qc(self) -> str | None:
@@ -97,6 +103,7 @@ class LiveRow:
         self.done = False
         """Its loop has let go of its run."""
         self.glimpse: Glimpse | None = None
+        self._metric = opened.registration.metric
         self._site = opened.site.of_trial(row.run, setting)
         self._log = self._site.run_log(f"search on {this_place().host}")
         claimed = claim_trial(
@@ -126,6 +133,7 @@ class LiveRow:
 
     def _tell(self, glimpse: Glimpse) -> None:
         self.glimpse = glimpse
+        self.heard.unreported = unreported(self._metric, self.loop.evaluations)
 
     def seen(self, exchange: Exchange) -> Live:
         """One look at it."""
