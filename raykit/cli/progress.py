@@ -151,8 +151,7 @@ def _trials(seen: SearchGlimpse) -> str:
     """What is at work, how far each of it is, and the best so far."""
     parts = []
     for live in seen.live[:MOST_LIVE]:
-        far = "" if live.glimpse is None else f" {output.count(live.glimpse.update)}"
-        parts.append(f"{live.run}{far}")
+        parts.append(f"{live.run} {_far(live.glimpse)}")
     if len(seen.live) > MOST_LIVE:
         parts.append(f"and {len(seen.live) - MOST_LIVE} more")
     if seen.best is not None:
@@ -160,6 +159,15 @@ def _trials(seen: SearchGlimpse) -> str:
     if seen.qc:
         parts.append(f"qc {seen.qc}")
     return " \u00b7 ".join(parts)
+
+
+def _far(glimpse: Glimpse | None) -> str:
+    """How far one trial is: its update, or what it does before its first one."""
+    if glimpse is None:
+        return "starting"
+    if glimpse.update:
+        return output.count(glimpse.update)
+    return "starting" if glimpse.phase == "training" else glimpse.phase
 
 
 def _pace(making: Making) -> str:

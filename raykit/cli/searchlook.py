@@ -94,12 +94,17 @@ def _wants(read: SearchRead, now: float, at: str) -> Iterator[str]:
 
 def _live_words(read: SearchRead, now: float) -> str:
     heard = [row.heard_at for row in read.at_work if row.heard_at is not None]
-    shown = [f"row {row.row} at {output.count(row.update)}" for row in read.at_work[:MOST_TOLD]]
+    shown = [_far(row) for row in read.at_work[:MOST_TOLD]]
     rows = ", ".join(shown) or "no row is at work yet"
     more = f" and {len(read.at_work) - MOST_TOLD} more" if len(read.at_work) > MOST_TOLD else ""
     last = f", last heard {look.ago(max(heard), now)}" if heard else ""
     pausing = f"; {read.words}" if read.state == "pausing" else ""
     return f"{rows}{more}{last}{pausing}"
+
+
+def _far(row: RowRead) -> str:
+    """How far a row at work is; before its first update it starts, and its gates run."""
+    return f"row {row.row} at {output.count(row.update)}" if row.update else f"row {row.row} starting"
 
 
 def _trouble(read: SearchRead, at: str) -> Iterator[str]:
@@ -271,7 +276,7 @@ def rows_table(read: SearchRead, rows: Sequence[RowRead], columns: int | None) -
             value_cell(row),
             output.amount(row.cost, read.unit) if billed and row.cost else look.NONE,
             str(row.attempts) if row.attempts else look.NONE,
-            look.NONE if (took := row.took_s(read.now)) is None else output.duration(took),
+            look.NONE if (took := row.took_s) is None else output.duration(took),
             ", ".join(notes(read, row)),
         )
         for row in rows
@@ -326,7 +331,8 @@ def value_cell(row: RowRead) -> str:
     """The metric; in brackets where it can never be picked."""
     if row.value is None:
         return look.NONE
-    text = f"{row.value:.4g}"
+    # Of an earlier update than the one that it stopped at, or has come to: said, since the two stand side by side.
+    text = f"{row.value:.4g}" + (f" @{row.at:,}" if row.at is not None and row.at != row.update else "")
     return f"({text})" if _bracketed(row) else text
 
 
@@ -344,7 +350,7 @@ def notes(read: SearchRead, row: RowRead) -> Iterator[str]:
         yield later(row)
     if not row.ended and row.health not in ("ok", "unknown"):
         yield row.health
-    if row.status in ("failed", "stopping") and row.detail:
+    if row.status in TOLD_WHY and row.detail:
         yield row.detail
 
 

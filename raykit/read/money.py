@@ -32,6 +32,8 @@ class Progress:
 
     launches: tuple[str, ...] = ()
     """Those that are at work: the launch that has the run, or those of the trials that are trained."""
+    gone: tuple[str, ...] = ()
+    """Those whose process has ended, as is seen from here: whoever goes on settles what they have left open."""
     complete: bool = False
     update: int = 0
     updates: int | None = None
@@ -67,6 +69,8 @@ class LeaseMoney:
     rate: int
     running: bool
     """The launch that it was granted to has the run. Otherwise nobody knows what became of it."""
+    settles: bool = False
+    """Its launch is known to be gone, and whoever goes on with the experiment settles it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +175,8 @@ class Money:
 
     @property
     def unknown(self) -> tuple[LeaseMoney, ...]:
-        """The leases that nobody is known to work under."""
-        return tuple(lease for lease in self.leases if not lease.running)
+        """The leases that nobody is known to work under, and that cost something as long as that is so."""
+        return tuple(lease for lease in self.leases if not lease.running and lease.worst)
 
     def plain(self) -> dict[str, Any]:
         """All of it as JSON values; amounts are whole numbers, `micros_per_unit` of them to the unit."""
@@ -311,7 +315,7 @@ def _money(
     now: float,
 ) -> Money:
     book, name = ledger.book, allocation.experiment
-    leases = tuple(_leases(book, name, progress, now))
+    leases = tuple(_leases(book, name, progress, now, goes_on=not (progress.complete or allocation.closed)))
     held = tuple(_held(book, name, lock, now))
     lines = tuple(_lines(allocation, leases))
     limit = bound(book, name, digest)
@@ -348,10 +352,12 @@ def _money(
     )
 
 
-def _leases(book: Book, experiment: str, progress: Progress, now: float) -> Iterator[LeaseMoney]:
+def _leases(
+    book: Book, experiment: str, progress: Progress, now: float, *, goes_on: bool
+) -> Iterator[LeaseMoney]:
     for lease in book.open_leases(experiment):
         reserved = lease.reserved
-        running = any(reserved.lease.startswith(f"{launch}-") for launch in progress.launches)
+        running = _is_of(reserved.lease, progress.launches)
         so_far = min(lease.worst, measured(reserved.terms, _elapsed_ms(lease, now))) if running else 0
         yield LeaseMoney(
             lease=reserved.lease,
@@ -363,7 +369,13 @@ def _leases(book: Book, experiment: str, progress: Progress, now: float) -> Iter
             accelerators=reserved.terms.accelerators,
             rate=reserved.terms.rate,
             running=running,
+            settles=goes_on and not running and _is_of(reserved.lease, progress.gone),
         )
+
+
+def _is_of(lease: str, launches: Sequence[str]) -> bool:
+    """Whether a lease was granted to one of these launches."""
+    return any(lease.startswith(f"{launch}-") for launch in launches)
 
 
 def _elapsed_ms(lease: Lease, now: float) -> int:

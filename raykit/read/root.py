@@ -21,6 +21,7 @@ from raykit.records import (
     EvaluationRow,
     ExperimentEntry,
     FleetEntry,
+    Launched,
     MonitorRow,
     Row,
     RunRecord,
@@ -31,7 +32,7 @@ from raykit.store.accounts import accounts as account_names
 from raykit.store.base import ObjectStore
 from raykit.store.folders import folders
 from raykit.store.log import Log, RunLog
-from raykit.store.place import alive
+from raykit.store.place import alive, gone
 
 if TYPE_CHECKING:
     from raykit.read.generation import GenerationReader
@@ -76,16 +77,23 @@ SETTLING_S = 60.0
 """A launch that has let go ends its Ray and settles; so long, what it was granted is still its own."""
 
 
-def _progress(view: RunView, now: float) -> Progress:
+def _progress(view: RunView, log: RunLog, now: float) -> Progress:
     at_work = view.holder is not None
     settling = view.state in LET_GO and view.heard_at is not None and now - view.heard_at < SETTLING_S
     return Progress(
         launches=(view.launch,) if view.launch is not None and (at_work or settling) else (),
+        gone=_gone(log),
         complete=view.state == "completed",
         update=view.update,
         updates=view.updates,
         update_s=view.figures.update_s,
     )
+
+
+def _gone(log: RunLog) -> tuple[str, ...]:
+    """The launches of a run whose processes have ended, as is seen from here."""
+    launched = (event for entry in log.entries for event in entry.events if isinstance(event, Launched))
+    return tuple(event.launch for event in launched if gone(event.place))
 
 
 class Root:
@@ -202,7 +210,7 @@ class Root:
             money = self.search_beside(name, around).money
         else:
             found = [run for _, run in self._run_names(safe_name(name))]
-            progress = _progress(self._seen(name, found[0]), self._clock()) if len(found) == 1 else Progress()
+            progress = self._progress(name, found[0]) if len(found) == 1 else Progress()
             money = money_of(self.store, name, self._clock(), progress=progress, ledgers=around.ledgers)
         if money is None:
             raise NotFoundError(
@@ -389,9 +397,10 @@ class Root:
     def _view(self, experiment: str, run: str, around: _Around) -> RunView:
         return RunReader(self, experiment, run, around).look()
 
-    def _seen(self, experiment: str, run: str) -> RunView:
-        """A run as its own log has it."""
-        return self.seen(self._log(experiment, run), experiment, run)
+    def _progress(self, experiment: str, run: str) -> Progress:
+        """How far a run is, for its money."""
+        log = self._log(experiment, run)
+        return _progress(self.seen(log, experiment, run), log, self._clock())
 
     def seen(self, log: RunLog, experiment: str, run: str) -> RunView:
         """A run as its own log has it, as far as that was read.
@@ -509,7 +518,7 @@ class RunReader:
             self._root.store,
             self.experiment,
             now,
-            progress=_progress(seen, now),
+            progress=_progress(seen, self.log, now),
             locked=acts.locked[-1] if acts.locked else None,
             ledgers=self._around.ledgers,
         )

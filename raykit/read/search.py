@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from raykit.budget.book import Lease
 from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
 from raykit.pauses import Acts, InForce, in_force, scopes_of
 from raykit.plan import Lock
-from raykit.read.money import Ledgers, Progress, money_of
+from raykit.read.money import TRAIN, Ledgers, Progress, money_of
 from raykit.read.qc_runs import BegunTrials, RunsRead, RunsReader
 from raykit.read.rows import RowTable
 from raykit.read.searchview import (
@@ -31,14 +32,14 @@ from raykit.read.searchview import (
     verdict_of,
 )
 from raykit.read.view import LIVE, RunView, view_run
-from raykit.records import BY_BUDGET, EvaluationRow, RowEnded
+from raykit.records import BY_BUDGET, Begun, Driven, EvaluationRow, RowEnded, SearchEntry
 from raykit.search import RowState, pick
 from raykit.search import SearchState as Folded
 from raykit.store.attempts import sealed
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts
-from raykit.store.place import alive
+from raykit.store.place import alive, gone
 from raykit.store.plans import read_lock
 from raykit.store.search import SearchLog, read_registration
 
@@ -63,8 +64,27 @@ class _Live:
 class _Spent(NamedTuple):
     """What the leases of a row have come to."""
 
-    cost: int
-    accelerator_ms: int
+    cost: int = 0
+    accelerator_ms: int = 0
+    held_ms: int = 0
+    """How long its attempts held their leases; of what lies between two of them, nothing."""
+    open_ms: int = 0
+    """For how long an attempt whose end is not written has its lease."""
+    attempts: int = 0
+    """Those that had a lease, also if nothing was trained under it."""
+
+    def plus(self, lease: Lease, now: float) -> _Spent:
+        """The same with one lease more."""
+        open_ms = 0 if lease.held_ms is not None else min(lease.time_ms, int(1000 * max(0.0, now - lease.at)))
+        held_ms = lease.held_ms or 0
+        trains = lease.reserved.line == TRAIN and not lease.void
+        return _Spent(
+            cost=self.cost + lease.charged,
+            accelerator_ms=self.accelerator_ms + (held_ms + open_ms) * lease.reserved.terms.accelerators,
+            held_ms=self.held_ms + held_ms * trains,
+            open_ms=self.open_ms + open_ms * trains,
+            attempts=self.attempts + trains,
+        )
 
 
 class SearchReader:
@@ -122,7 +142,9 @@ class SearchReader:
                 self._store,
                 self.experiment,
                 now,
-                progress=Progress(launches=launches, complete=state == "complete"),
+                progress=Progress(
+                    launches=launches, gone=_gone(self.log.entries), complete=state == "complete"
+                ),
                 locked=acts.locked[-1] if acts.locked else None,
                 ledgers=self._ledgers,
             ),
@@ -166,12 +188,7 @@ class SearchReader:
         for lease in () if ledger is None else ledger.book.leases.values():
             run = lease.reserved.run
             if run is not None and lease.reserved.experiment == self.experiment:
-                before = found.get(run, _Spent(0, 0))
-                held_ms = lease.held_ms
-                if held_ms is None:
-                    held_ms = min(lease.time_ms, int(1000 * max(0.0, now - lease.at)))
-                accelerator_ms = held_ms * lease.reserved.terms.accelerators
-                found[run] = _Spent(before.cost + lease.charged, before.accelerator_ms + accelerator_ms)
+                found[run] = found.get(run, _Spent()).plus(lease, now)
         return found
 
     def _lock(self, digest: str) -> Lock | None:
@@ -223,6 +240,8 @@ def _at_work(row: RowState, view: RunView) -> Live:
 
 
 def _row(row: RowState, live: _Live | None, spent: _Spent | None) -> RowRead:
+    spent = spent or _Spent()
+    at_work = live is not None and live.status in AT_WORK
     found = RowRead(
         row=row.n,
         run=row.run,
@@ -232,14 +251,16 @@ def _row(row: RowState, live: _Live | None, spent: _Spent | None) -> RowRead:
         rank=row.row.rank,
         repeats=row.repeats,
         status="waiting",
-        cost=0 if spent is None else spent.cost,
-        accelerator_ms=0 if spent is None else spent.accelerator_ms,
+        cost=spent.cost,
+        accelerator_ms=spent.accelerator_ms,
+        held_ms=spent.held_ms + (spent.open_ms if at_work else 0),
+        attempts=spent.attempts,
         begun_at=row.begun_at,
         ended_at=row.ended_at,
     )
     if live is not None:
         return _of_live(found, row, live)
-    return found if row.ended is None else _of_ended(found, row.ended, spent)
+    return found if row.ended is None else _of_ended(found, row.ended)
 
 
 def _of_live(found: RowRead, row: RowState, live: _Live) -> RowRead:
@@ -250,14 +271,14 @@ def _of_live(found: RowRead, row: RowState, live: _Live) -> RowRead:
         update=view.update,
         value=live.value,
         at=live.at,
-        attempts=len(view.attempts),
+        attempts=max(len(view.attempts), found.attempts),
         heard_at=view.heard_at,
         health=view.health,
         detail=view.detail if stopped is None else f"the scheduler stops it: {stopped.why}",
     )
 
 
-def _of_ended(found: RowRead, ended: RowEnded, spent: _Spent | None) -> RowRead:
+def _of_ended(found: RowRead, ended: RowEnded) -> RowRead:
     value = ended.value
     return replace(
         found,
@@ -265,8 +286,8 @@ def _of_ended(found: RowRead, ended: RowEnded, spent: _Spent | None) -> RowRead:
         update=ended.update,
         value=value if value is not None and math.isfinite(value) else None,
         at=ended.at,
-        cost=ended.cost if spent is None else spent.cost,
-        attempts=ended.attempts,
+        cost=found.cost or ended.cost,
+        attempts=max(ended.attempts, found.attempts),
         checkpoint=ended.checkpoint,
         detail=ended.detail,
     )
@@ -301,6 +322,17 @@ def _lives(found: Folded, now: float) -> bool:
         return False
     lives = alive(found.driver.place)
     return now - found.heard_at < DRIVER_HEARD_S if lives is None else lives
+
+
+def _gone(entries: Sequence[SearchEntry]) -> tuple[str, ...]:
+    """What its drivers, and the launches of its rows, are called whose processes have ended, as is seen from here."""
+    places = {
+        event.driver if isinstance(event, Driven) else event.launch: event.place
+        for entry in entries
+        for event in entry.events
+        if isinstance(event, Driven | Begun)
+    }
+    return tuple(name for name, place in places.items() if gone(place))
 
 
 def _incumbent(lock: Lock | None) -> int | None:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_INTEGERS = ("row", "rank", "repeats", "seed", "update", "at", "cost", "accelerator_ms", "attempts")
+_INTEGERS = (
+    "row",
+    "rank",
+    "repeats",
+    "seed",
+    "update",
+    "at",
+    "cost",
+    "accelerator_ms",
+    "held_ms",
+    "attempts",
+)
 _FLOATS = ("value", "begun_at", "ended_at", "heard_at")
 PARAMS = "params"
 

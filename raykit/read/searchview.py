@@ -37,6 +37,9 @@ SearchState = Literal[
 
 AT_WORK: frozenset[RowStatus] = frozenset({"running", "stopping"})
 
+UNBEGUN: frozenset[RowStatus] = frozenset({"refused-by-budget", "never-started"})
+"""Ends of rows that were never begun."""
+
 MOST_NAMED = 12
 """So many rows are named in a sentence."""
 
@@ -70,6 +73,8 @@ class RowRead:
     """Micro-units, of all attempts; of one that goes on, its worst case."""
     accelerator_ms: int = 0
     """How long accelerators were held for it, times how many."""
+    held_ms: int = 0
+    """How long its attempts held what they run on: what lies between two of them is nobody's."""
     attempts: int = 0
     begun_at: float | None = None
     ended_at: float | None = None
@@ -90,11 +95,10 @@ class RowRead:
         """Whether its value may be picked."""
         return self.status == "completed" and self.value is not None
 
-    def took_s(self, now: float) -> float | None:
-        """From its first begin to its end, or until now."""
-        if self.begun_at is None:
-            return None
-        return max(0.0, (now if self.ended_at is None else self.ended_at) - self.begun_at)
+    @property
+    def took_s(self) -> float | None:
+        """How long its attempts took together; None where there was none."""
+        return self.held_ms / 1000 if self.attempts else None
 
     def plain(self) -> dict[str, Any]:
         """The row as JSON values."""
@@ -112,6 +116,7 @@ class RowRead:
             "at": self.at,
             "cost": self.cost,
             "accelerator_ms": self.accelerator_ms,
+            "held_ms": self.held_ms,
             "attempts": self.attempts,
             "begun_at": self.begun_at,
             "ended_at": self.ended_at,
@@ -410,10 +415,14 @@ class SearchRead:
             return None
         values = self.picked.values
         over = f", the mean of {len(values)} seeds" if len(values) > 1 else ""
-        return (
-            f"row {self.picked.row}: {self.metric} {self.picked.value:.4g}{over}, of "
-            f"{self.picked.tried:,} rows tried, {len(self.picked.excluded):,} of them excluded"
-        )
+        return f"row {self.picked.row}: {self.metric} {self.picked.value:.4g}{over}, {self.picked_of}"
+
+    @property
+    def picked_of(self) -> str:
+        """`of 12 rows registered, 10 tried, 3 of them excluded`: a row that never began says nothing of its setting."""
+        tried = [row.row for row in self.rows if row.status != "waiting" and row.status not in UNBEGUN]
+        out = len({each.row for each in self.excluded}.intersection(tried))
+        return f"of {len(self.rows):,} rows registered, {len(tried):,} tried, {out:,} of them excluded"
 
     # --- as data --------------------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ def test_status_of_one_search_says_everything(raykit: Raykit, store: LocalStore,
         "draws       random, seed 7; asha stops trials from update 10, one in 3 goes on; 2 at once",
         "rows        12 rows: 7 completed, 1 failed, 2 stopped-by-scheduler, 2 never-started",
         "cost        $9.12 of at most $41.40, $3.45 a row",
-        "picked    row 4: ratio 0.2008, the mean of 3 seeds, of 12 rows tried, 9 of them excluded",
+        "picked    row 4: ratio 0.2008, the mean of 3 seeds, of 12 rows registered, 10 tried, 7 of them excluded",
         "observed, and nothing more",
         "against   0.008372 better than the incumbent (row 1: 0.2092, one seed)",
         "left out  rows 3, 7: the scheduler stopped it",
@@ -135,7 +135,7 @@ def test_status_of_all_is_a_line_each_and_of_a_name_that_is_wrong_a_hint(
 def test_rows_at_work_are_told_with_how_far_they_are(raykit: Raykit, store: LocalStore) -> None:
     going(store)
     found = raykit("search", "status", "lr-search")
-    assert row_of(found, 4)[4:7] == ["running", "24", "(0.2255)"]
+    assert row_of(found, 4)[4:7] == ["running", "24", "(0.2255 @20)"]
     assert row_of(found, 9)[-1] == "repeats the best" and row_of(found, 11)[-1] == "repeats the 2nd best"
     assert "nothing is picked before every row has ended" in found.out
     assert "rows at work at their worst" in found.out
@@ -323,6 +323,43 @@ def test_a_trial_is_in_the_state_of_its_row_wherever_it_is_shown(
     assert "-> raykit logs lr-search/trial-005" in failed and "raykit resume" not in failed
     held = raykit("diff", "lr-search/trial-003", "lr-search/trial-004", "--json").json
     assert held["came_to"]["state"] == {"run": "stopped-by-scheduler", "other": "completed"}
+
+
+def killed(store: LocalStore) -> SearchMaker:
+    """A search whose process has ended without a word, with row 2 under way."""
+    maker = SearchMaker(store, at=time.time() - AGO_S / 4)
+    maker.place = this_place().model_copy(update={"started": 1})  # another process has its number now
+    maker.register()
+    run_row(maker, 1)
+    maker.begin(2)
+    maker.train(2, 24)
+    return maker
+
+
+def test_what_a_killed_search_has_left_open_is_settled_by_the_next_and_not_by_a_person(
+    raykit: Raykit, store: LocalStore
+) -> None:
+    killed(store)
+    said = raykit("status").out
+    assert "lr-search: 1 lease of what is gone" in said and "raykit resume lr-search settles" in said
+    assert "budget settle" not in said
+    assert "unknown    1 outcome\n" in raykit("budget", "show", "lr-search").out
+    assert "stays charged in full until whoever goes on settles it" in raykit("show", "lr-search").out
+
+
+def test_leases_of_a_live_search_are_not_called_unknown(raykit: Raykit, store: LocalStore) -> None:
+    going(store)
+    assert "unknown    no outcome\n" in raykit("budget", "show", "lr-search").out
+    assert "what became of lease" not in raykit("show", "lr-search").out
+
+
+def test_the_time_of_a_row_is_what_its_attempts_held(raykit: Raykit, store: LocalStore, over: Made) -> None:
+    maker = over(store)
+    rows = open_root(store).search("lr-search").rows
+    leases = list(maker.runs[4].ledger.book.leases.values())
+    held = sum(each.held_ms or 0 for each in leases if each.reserved.run == "trial-004")
+    assert rows[3].held_ms == held and rows[3].took_s == held / 1000
+    assert rows[10].took_s is None, "it never started"
 
 
 def test_a_trial_that_was_left_goes_on_with_its_search(raykit: Raykit, store: LocalStore) -> None:
@@ -516,8 +553,11 @@ def test_a_pick_is_registered_as_observed_once_with_what_was_tried(
     (said,) = read_candidates(store)
     assert (said.candidate, said.role, said.update) == ("lr-search-pick", "search-checkpoint", 40)
     assert said.cost == maker.cost(4) and said.manifest == maker.ends[4].checkpoint
-    assert said.source is not None and "observed best of 12 rows tried by the search lr-search" in said.source
-    assert "9 rows excluded" in said.source
+    assert (
+        said.source is not None
+        and "observed best of 12 rows registered, 10 tried, by the search lr-search" in said.source
+    )
+    assert "7 of them excluded" in said.source
     assert named(maker) == "lr-search-pick" and len(read_candidates(store)) == 1, "weights have one name"
     found = raykit("candidates", "show", "lr-search-pick").out
     assert found.startswith("lr-search-pick: observed\n")
@@ -583,7 +623,7 @@ def test_the_page_of_a_search_has_its_table_its_pick_and_its_charts(
         "12 of 12",
         "What was registered before the first trial",
         "The rate was tuned for a longer run",
-        "row 4: ratio 0.2008, the mean of 3 seeds, of 12 rows tried, 9 of them excluded; observed",
+        "row 4: ratio 0.2008, the mean of 3 seeds, of 12 rows registered, 10 tried, 7 of them excluded; observed",
         "Left out of the pick",
         "it failed: the loss is not finite at update 4",
         "the loss is not finite at update 4",

@@ -263,9 +263,9 @@ def _unknown(dossier: Dossier) -> Iterator[str]:
     for source in dossier.sources:
         if source.digest is None:
             yield f"the checksum of {source.source}"
-    for charge in dossier.charges:
-        if charge.cost is None and dossier.active.launch != charge.launch:
-            yield f"what became of lease {charge.lease}: it stays charged in full until somebody knows"
+    for lease in () if dossier.money is None else dossier.money.unknown:
+        until = "whoever goes on settles it" if lease.settles else "somebody knows"
+        yield f"what became of lease {lease.lease}: it stays charged in full until {until}"
     if dossier.active.answer == "unknown":
         yield f"whether it is at work: {dossier.active.why}"
     if dossier.jobs and not dossier.charges:

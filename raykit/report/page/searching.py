@@ -209,13 +209,12 @@ def _row(read: SearchRead, row: RowRead, spread: list[str], links: Links) -> Ite
     yield right(row.seed)
     yield cell(row.status, _css(row))
     yield right(f"{row.update:,}" if row.attempts else NONE)
-    value = number(row.value)
+    value = number(row.value) + (f" @{row.at:,}" if row.at is not None and row.at != row.update else "")
     yield right(value if row.counts or row.value is None else f"({value})")
     if read.registration.total_worst:
         yield right(amount(row.cost, read.unit) if row.cost else NONE)
     yield right(row.attempts or NONE)
-    took = row.took_s(read.now)
-    yield right(NONE if took is None else duration(took))
+    yield right(NONE if row.took_s is None else duration(row.took_s))
     yield cell(clean(", ".join(_notes(read, row)), 300))
 
 
