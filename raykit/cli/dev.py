@@ -58,7 +58,8 @@ def down(
     from raykit.fleet.dev import down, find_dev
 
     there = find_dev()
-    running = [] if there is None else [job for job in _jobs(there) if not job.over]
+    # of one that does not answer nobody knows: whoever asks has to be able to end it all the same
+    running = [] if there is None else [job for job in _jobs(there) or () if not job.over]
     if running and not now:
         raise GateError(
             f"{len(running)} job{'s run' if len(running) > 1 else ' runs'} on the dev cluster: "
@@ -93,11 +94,14 @@ def status(json: Json = False) -> None:
     left = [each for each in found if each.state == "left over"]
     jobs = [] if up is None else _jobs(up)
     if json:
+        known = (
+            None if jobs is None else [{"submission_id": j.submission_id, "status": j.status} for j in jobs]
+        )
         output.print_json(
             {
                 "up": None if up is None else _record(up),
                 "left_over": [each.session for each in left],
-                "jobs": [{"submission_id": job.submission_id, "status": job.status} for job in jobs],
+                "jobs": known,
             }
         )
         return
@@ -106,14 +110,16 @@ def status(json: Json = False) -> None:
     else:
         print(f"the dev cluster is up: session {up.session}")
         output.print_lines(_lines(up))
-        output.print_lines(f"  job      {job.submission_id}  {job.words}" for job in jobs)
+        if jobs is None:
+            print("  jobs       not known: its Jobs API does not answer")
+        output.print_lines(f"  job        {job.submission_id}  {job.words}" for job in jobs or ())
     for session in left:
         print(f"  a killed one has left session {session.session}, {len(session.processes)} processes")
         print("  end it   raykit dev down")
 
 
-def _jobs(session: Session) -> list[JobInfo]:
-    """The jobs of a dev cluster; none if it does not answer: whoever asks has to be able to end it all the same."""
+def _jobs(session: Session) -> list[JobInfo] | None:
+    """The jobs of a dev cluster; None if it does not answer."""
     from raykit.fleet.jobs.api import JobsApi
     from raykit.fleet.session.token import read_token
 
@@ -121,7 +127,7 @@ def _jobs(session: Session) -> list[JobInfo]:
     try:
         return JobsApi(session.dashboard_url, read_token(session.token_path)).jobs()
     except RaykitError:
-        return []
+        return None
 
 
 def _record(session: Session) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def send(
         sent = _sent(api, site, root, wish, said)
     try:
         said.sent(sent)
-        ended = None if detach else _followed(api, site, sent)
+        ended = None if detach else _followed(api, site, sent, said)
     except KeyboardInterrupt:
         said.detached(sent)
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -206,11 +206,11 @@ def _rehearsed(site: Site, ready: Prepared, wish: Wish, said: _Said) -> Wish:
     return wish
 
 
-def _followed(api: JobsApi, site: Site, sent: Sent) -> Ended:
+def _followed(api: JobsApi, site: Site, sent: Sent, said: _Said) -> Ended:
     """A job followed to its end."""
     from raykit.fleet.jobs.follow import follow
 
-    return follow(api, sent.info.submission_id, show=_show, read=lambda: _standing(site))
+    return follow(api, sent.info.submission_id, show=said.show, read=lambda: _standing(site))
 
 
 def last_job(site: Site) -> str | None:
@@ -325,6 +325,11 @@ class _Said:
         if not self.json:
             _say(line)
 
+    def show(self, line: str) -> None:
+        """A line of the job's log, for people."""
+        if not self.json:
+            _show(line)
+
     def sent(self, sent: Sent) -> None:
         """Where it is now."""
         name, before = sent.info.submission_id, sent.chosen.before
@@ -354,7 +359,8 @@ class _Said:
         """How it ended."""
         if self.json:
             status = None if ended.info is None else ended.info.status
-            how = {"status": status, "exit_code": ended.exit_code, "words": ended.words}
+            how: dict[str, Any] = {"status": status, "exit_code": ended.exit_code, "words": ended.words}
+            how |= {"continue": list(self._ways_on(ended))}
             output.print_json({**self._record(sent), **how})
             return
         print(f"{ended.words}, exit {ended.exit_code}.")

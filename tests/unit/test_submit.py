@@ -365,3 +365,14 @@ def test_what_it_does_is_said_before_it_is_done(server: JobsServer, raykit: Rayk
     ]
     assert "raykit status shows it once it has begun" in done.out
     assert raykit("submit", str(plan), "--address", server.url, "--detach", "--json").err == ""
+
+
+def test_json_is_all_that_is_printed(server: JobsServer, raykit: Raykit, plan: Path) -> None:
+    said = submitted(server, raykit, plan)
+    name = said["submission_id"]
+    server.logs[name] = f"training  5/20\n{Last(launch=said['launch'], exit_code=4).line()}\n"
+    server.ends[name] = "SUCCEEDED"
+    server.jobs[name] |= {"status": "RUNNING", "driver_exit_code": 0}
+    done = raykit("submit", str(plan), "--address", server.url, "--json")
+    assert done.code == 4 and done.err == "" and done.json["exit_code"] == 4
+    assert done.json["continue"] == ["raykit resume tiny"]
