@@ -139,10 +139,8 @@ def _cancel_lines(found: ReadRoot, experiment: str, *, new: bool, closed: bool, 
     yield f"  {experiment} is cancelled{already} by {cancelled.person}: {cancelled.reason}{finished}"
     money, read = _money(found, experiment), _search(found, experiment)
     if read is not None:
-        spent = "not billed"
-        if money is not None and money.billed:
-            spent = f"{output.amount(money.actual, money.unit)} spent"
-        yield f"  {read.summary}; {spent}, reserves returned; not resumable"
+        yield f"  {read.summary}; {_spent(money)}; not resumable"
+        yield from _ended_by_it(read)
         if read.driven and read.place is not None:
             at_work = f"process {read.place.pid} on {read.place.host}"
             yield f"  {experiment} is driven by {at_work}, which ends every row at its next update"
@@ -158,6 +156,22 @@ def _cancel_lines(found: ReadRoot, experiment: str, *, new: bool, closed: bool, 
     for view in found.runs(experiment):
         if view.holder is not None:
             yield f"  {run_name(view)} is at work and ends at its next update.  See: raykit status{at_root(root)}"
+
+
+def _spent(money: Money | None) -> str:
+    """What a cancelled search has cost; what is open goes on being charged until it is measured."""
+    if money is None or not money.billed:
+        return "not billed"
+    back = "all reserves but those of what is open are returned" if money.leases else "reserves returned"
+    return f"{output.amount(money.actual, money.unit)} spent, {back}"
+
+
+def _ended_by_it(read: SearchRead) -> Iterator[str]:
+    """Which rows a cancellation has ended: their ends are two of six words, and neither says so."""
+    rows = [row for row in read.rows if (row.detail or "").startswith("cancelled by ")]
+    begun = sum(row.status == "censored-by-budget" for row in rows)
+    if rows:
+        yield f"  ended by it: {begun} under way (censored-by-budget), {len(rows) - begun} never-started"
 
 
 def _open_leases(money: Money | None) -> Iterator[str]:

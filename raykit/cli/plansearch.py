@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from raykit.cli import look, output, searchlook
+from raykit.plan.tables import as_value
 
 if TYPE_CHECKING:
     from raykit.plan import Plan
@@ -36,6 +37,7 @@ def record(plan: Plan, money: Money) -> dict[str, Any] | None:
     return {
         **search.plain(),
         "rows": search.rows,
+        "replaced": _replaced(plan, search) or None,
         "row_worst": row_worst(search, money),
         "total_worst": _planned(money),
     }
@@ -61,6 +63,8 @@ def _facts(plan: Plan, search: Search, money: Money) -> Iterator[tuple[str, str]
     yield "space", searchlook.space_words({name: span.plain() for name, span in search.space.items()})
     yield "rows", _rows(search)
     yield "settings", _settings(search)
+    if replaced := _replaced(plan, search):
+        yield "params", replaced
     yield "at once", _at_once(search)
     yield "worst", _worst(search, money)
     if search.transfer is not None:
@@ -107,6 +111,18 @@ def _settings(search: Search) -> str:
     others = "the others" if first else "all"
     when = "drawn when their turn comes, from what ended rows came to" if _learns(search) else "drawn now"
     return f"{given}{others} {when} ({sampler.name}, seed {sampler.seed})"
+
+
+def _replaced(plan: Plan, search: Search) -> str:
+    """Which of run.params no row has, since they are searched, and no setting of search.first holds them either."""
+    names = [
+        name
+        for name, value in plan.run.params.items()
+        if name in search.space
+        and not any(name in first and as_value(first[name]) == as_value(value) for first in search.first)
+    ]
+    said = ", ".join(f"run.params.{name} = {searchlook.value_text(plan.run.params[name])}" for name in names)
+    return f"{said} {'is' if len(names) == 1 else 'are'} replaced in every row: searched" if names else ""
 
 
 def _learns(search: Search) -> bool:

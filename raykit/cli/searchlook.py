@@ -16,6 +16,8 @@ MOST_ROWS = 40
 MOST_COLUMNS = 5
 """So many searched parameters have a column each; of more there is one column for all."""
 MOST_TOLD = 5
+TOLD_WHY = frozenset({"failed", "stopping", "censored-by-budget"})
+"""Of these rows the table says why."""
 FULL, LIVE_MARK, EMPTY = "\u2588", "\u2593", "\u2591"
 DROP = ("TIME", "TRIES", "SEED", "UPDATE", "COST")
 """What a narrow terminal does without, the first first."""
@@ -85,7 +87,7 @@ def _wants(read: SearchRead, now: float, at: str) -> Iterator[str]:
         held = "" if read.place is None else f" by process {read.place.pid} on {read.place.host}"
         yield f"  {name} is held{held}: {_live_words(read, now)}"
     elif read.waits_for is not None:
-        yield f"  {name} {read.words}"
+        yield f"  {name} {read.words if read.pick_due is None else read.pick_due.words}"
         yield from (f"  -> {command}{at}" for command in read.commands)
     yield from _trouble(read, at)
     if read.money is not None:

@@ -177,5 +177,5 @@ def _event(event: object) -> str | None:
         case r.Reopened():
             return f"{look.many(len(event.rows), 'row')} opened again by {event.person}: {event.reason}"
         case r.Picked():
-            return f"row {event.row} is picked, of {output.count(event.tried)} tried"
+            return f"row {event.row} is picked, of {output.count(event.tried)} registered"
     return None

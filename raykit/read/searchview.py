@@ -212,6 +212,25 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PickDue:
+    """What the examinations of the picked trial wait for, once the search is complete."""
+
+    run: str
+    unreviewed: int
+    """Its checkpoints that no person has looked at."""
+    others: int
+    """Those of other rows: nothing waits for them."""
+    command: str
+
+    @property
+    def words(self) -> str:
+        """What is due, in one sentence."""
+        what = "is not examined to its end" if not self.unreviewed else f"has {self.unreviewed:,} to review"
+        others = f"; the {self.others:,} of other rows may be reviewed too" if self.others else ""
+        return f"is complete, and the QC of its pick, {self.run}, {what}{others}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRead:
     """One search at one moment."""
 
@@ -241,6 +260,8 @@ class SearchRead:
     cancelled: Cancelled | None = None
     qc: Mapping[str, int] | None = None
     """Examinations of all its rows: `passed`, `failed`, `open`, `unreviewed`; None without `[qc]`."""
+    pick_due: PickDue | None = None
+    """What its pick still needs, of a search that is complete."""
     shortfall: str | None = None
     """Why money ended rows, in words."""
     now: float = 0.0
@@ -371,6 +392,8 @@ class SearchRead:
         match self.state:
             case "paused" | "out of budget":
                 return "a person"
+            case "complete" if self.pick_due is not None:
+                return "a person"
             case "registered" | "stopped":
                 return "a launch"
             case _:
@@ -386,6 +409,8 @@ class SearchRead:
                 return (f"raykit resume {name}",)
             case "out of budget":
                 return (replan, f"raykit resume {name} --by NAME")
+            case "complete" if self.pick_due is not None:
+                return (self.pick_due.command,)
             case "paused" if self.pause is not None:
                 pays = (replan,) if self.pause.pause.cause in MONEY_CAUSES else ()
                 wide = not self.pause.pause.scope.startswith("experiment:")

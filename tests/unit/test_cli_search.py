@@ -463,8 +463,12 @@ def test_cancel_ends_every_row_and_says_what_became_of_them(raykit: Raykit, stor
     assert found.code == 0
     assert (
         "12 rows: 2 completed, 1 stopped-by-scheduler, 1 censored-by-budget, 8 never-started; "
-        "$2.69 spent, reserves returned; not resumable"
+        "$2.69 spent, all reserves but those of what is open are returned; not resumable"
     ) in found.out
+    assert "ended by it: 1 under way (censored-by-budget), 8 never-started" in found.out
+    assert "is open: up to 1.8837 USD stays charged until it ends" in found.out
+    table = raykit("search", "status", "lr-search").out
+    assert re.search(r"censored-by-budget .*cancelled by mira", table), table
     state = read_search(store, "lr-search")
     assert state is not None and state.closed
     ended = state.row(4).ended

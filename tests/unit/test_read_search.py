@@ -199,7 +199,7 @@ def test_the_pick_says_how_many_were_tried_and_names_every_row_that_it_left_out(
     picked = found.picked
     assert picked is not None and picked.row == 4 and len(picked.values) == 3
     assert found.pick_words == (
-        "row 4: ratio 0.2008, the mean of 3 seeds, of 12 rows tried, 9 of them excluded"
+        "row 4: ratio 0.2008, the mean of 3 seeds, of 12 rows registered, 10 tried, 7 of them excluded"
     )
     assert {each.row for each in found.excluded} == {1, 2, 3, 5, 6, 7, 8, 11, 12}
     assert found.left_out["the scheduler stopped it"] == "rows 3, 7"

@@ -16,7 +16,7 @@ from searchtoys import write_search
 from raykit.errors import PlanError
 from raykit.plan import load_plan
 from raykit.train.recipe import check_params
-from raykit.train.settings import check_settings
+from raykit.train.searched import check_settings
 
 
 class Typed:
@@ -118,3 +118,12 @@ def test_nothing_is_registered(tmp_path: Path, raykit: Raykit, command: tuple[st
     assert "the recipe has no parameter wdith" in err
     assert "one of width, dropout, lr, poison_at" in err
     assert not (tmp_path / "store").exists() or not list((tmp_path / "store").rglob("*search*"))
+
+
+def test_plan_check_says_which_params_no_row_has(tmp_path: Path, raykit: Raykit) -> None:
+    plan = write_search(tmp_path / "job", params="{ lr = 0.05, width = 8 }")
+    said = "run.params.lr = 0.05 is replaced in every row: searched"
+    assert said in " ".join(raykit("plan", "check", str(plan)).out.split())
+    assert raykit("plan", "check", str(plan), "--json").json["search"]["replaced"] == said
+    plan.write_text(plan.read_text().replace('mode       = "min"', 'mode = "min"\nfirst = [{ lr = 0.05 }]'))
+    assert "is replaced" not in raykit("plan", "check", str(plan)).out

@@ -58,10 +58,12 @@ def evidence(state: SearchState, picked: Picked) -> str:
     said = state.registration
     metric = said.metric.removeprefix("development.")
     over = f" over {len(picked.values)} seeds" if len(picked.values) > 1 else ""
+    tried = {row.n for row in state.rows if row.launches}
+    out = len(tried.intersection(each.row for each in picked.excluded))
     return (
-        f"observed best of {picked.tried} rows tried by the search {said.experiment} "
+        f"observed best of {picked.tried} rows registered, {len(tried)} tried, by the search {said.experiment} "
         f"(registration {sha256(sealed(said))[:12]}): row {picked.row}, development {metric} "
-        f"{picked.value:.6g}{over}; {len(picked.excluded)} rows excluded"
+        f"{picked.value:.6g}{over}; {out} of them excluded"
     )
 
 
