@@ -39,7 +39,7 @@ from raykit.train.inputs import describe_dataset, open_dataset
 from raykit.train.owncode import own_files
 from raykit.train.recipe import Recipe, asking, check_fields, check_params, load_recipe
 from raykit.train.revision import Git
-from raykit.train.settings import check_settings
+from raykit.train.searched import check_settings
 
 SPLIT_SEED = 0
 """Members do not depend on the training seed: repeats over seeds train on the same rows."""

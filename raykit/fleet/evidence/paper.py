@@ -12,7 +12,7 @@ from raykit.records import RowsCounted
 from raykit.store.people import read_acts
 from raykit.train import frozen
 from raykit.train.recipe import check_params, load_recipe
-from raykit.train.settings import check_settings
+from raykit.train.searched import check_settings
 
 
 def paper_lock(site: Site) -> Lock:
