@@ -19,12 +19,14 @@ from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
 from raykit.pauses import Acts, InForce, in_force, scopes_of
 from raykit.plan import Lock
+from raykit.qc.backlog import way_on
 from raykit.read.money import TRAIN, Ledgers, Progress, money_of
 from raykit.read.qc_runs import BegunTrials, RunsRead, RunsReader
 from raykit.read.rows import RowTable
 from raykit.read.searchview import (
     AT_WORK,
     Live,
+    PickDue,
     RowRead,
     SearchRead,
     SearchState,
@@ -116,7 +118,7 @@ class SearchReader:
         live = {row.n: self._live(row, now) for row in found.rows if row.status == "begun"}
         rows = tuple(_row(row, live.get(row.n), spent.get(row.run)) for row in found.rows)
         pause = in_force(acts, scopes_of(self.experiment, "search", said.contract))
-        lock = self._lock(said.plan)
+        lock, examined = self._lock(said.plan), self._examined(found, now, acts)
         driver = found.driver if _lives(found, now) else None
         state = _state(found, rows, pause, acts, driven=driver is not None)
         at_work = [row for row in found.rows if row.n in live and live[row.n].status in AT_WORK]
@@ -150,7 +152,8 @@ class SearchReader:
             ),
             pause=pause,
             cancelled=acts.cancelled,
-            qc=self._examined(found, now, acts),
+            qc=None if examined is None else _counts(examined),
+            pick_due=_pick_due(found, examined) if state == "complete" else None,
             shortfall=short_of_money(rows),
             now=now,
         )
@@ -167,19 +170,9 @@ class SearchReader:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _examined(self, found: Folded, now: float, acts: Acts) -> Mapping[str, int] | None:
+    def _examined(self, found: Folded, now: float, acts: Acts) -> RunsRead | None:
         begun = sum(bool(row.launches) for row in found.rows)
-        if not begun or begun > MOST_EXAMINED:
-            return None
-        read = self.examinations(now=now, acts=acts)
-        if read is None:
-            return None
-        counts = read.counts()
-        open_ = counts["required"] - counts["passed"] - counts["failed"]
-        return {"passed": counts["passed"], "failed": counts["failed"], "open": open_} | {
-            "unreviewed": counts["unreviewed"],
-            "parked": counts["parked"],
-        }
+        return self.examinations(now=now, acts=acts) if 0 < begun <= MOST_EXAMINED else None
 
     def _spent(self, now: float) -> Mapping[str, _Spent]:
         """By run of a row: what all of its leases have come to."""
@@ -322,6 +315,29 @@ def _lives(found: Folded, now: float) -> bool:
         return False
     lives = alive(found.driver.place)
     return now - found.heard_at < DRIVER_HEARD_S if lives is None else lives
+
+
+def _counts(examined: RunsRead) -> Mapping[str, int]:
+    counts = examined.counts()
+    open_ = counts["required"] - counts["passed"] - counts["failed"]
+    return {"passed": counts["passed"], "failed": counts["failed"], "open": open_} | {
+        "unreviewed": counts["unreviewed"],
+        "parked": counts["parked"],
+    }
+
+
+def _pick_due(found: Folded, examined: RunsRead | None) -> PickDue | None:
+    """What the QC of the picked trial waits for: a decision about its weights rests on it, and on no other row's."""
+    if found.picked is None or examined is None:
+        return None
+    run = found.row(found.picked.row).run
+    own = examined.of(run)
+    command = None if own is None else way_on(own.backlog, f"{found.registration.experiment}/{run}")
+    if own is None or command is None:
+        return None
+    unreviewed = len(own.backlog.unreviewed)
+    others = len(examined.backlog.unreviewed) - unreviewed
+    return PickDue(run=run, unreviewed=unreviewed, others=others, command=command)
 
 
 def _gone(entries: Sequence[SearchEntry]) -> tuple[str, ...]:

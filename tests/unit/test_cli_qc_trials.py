@@ -12,6 +12,7 @@ from called import Raykit, calls
 from makeqc import failed
 from maketrials import TrialsMaker
 
+from raykit.records import Picked, RowEnded
 from raykit.store.local import LocalStore
 from raykit.store.people import read_acts
 
@@ -113,3 +114,23 @@ def test_retry_lets_what_is_parked_in_any_trial_be_tried_again(raykit: Raykit, s
     assert f"-> raykit qc run {NAME}" in found.out
     assert raykit("qc", "retry", NAME, "--reason", "x", *BY, "--json").json["retried"] == []
     assert raykit("qc", "status", NAME, "--json").json["counts"]["parked"] == 0
+
+
+def test_a_complete_search_waits_for_the_review_of_its_pick_and_of_no_other_row(
+    raykit: Raykit, tmp_path: Path
+) -> None:
+    maker = TrialsMaker(LocalStore(tmp_path / "store"), trials=2)
+    for row in (1, 2):
+        run = maker.trained(row)
+        for update in (0, 10, 20, 30, 40):
+            run.examine(update)
+        end = RowEnded(row=row, end="completed", update=40, value=0.2 * row, at=40, cost=0, attempts=1)
+        maker.say(end)
+    maker.say(Picked(row=1, value=0.2, values=(0.2,), tried=2, ranked=(1, 2), excluded=()))
+    due = "the QC of its pick, trial-001, has 5 to review; the 5 of other rows may be reviewed too"
+    for said in (raykit("status").out, raykit("search", "status", NAME).out):
+        assert due in said and f"-> raykit qc review {NAME}/trial-001 --note ... --by NAME" in said
+    assert raykit("search", "status", NAME, "--json").json["waits_for"] == "a person"
+    assert raykit("qc", "review", f"{NAME}/trial-001", *SAW).code == 0
+    assert "raykit qc review" not in raykit("status").out
+    assert raykit("search", "status", NAME, "--json").json["waits_for"] is None
