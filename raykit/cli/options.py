@@ -28,7 +28,7 @@ MAX_WORDS = 2000
 Root = Annotated[
     str, typer.Option("--root", envvar="RAYKIT_ROOT", help="The store: a path, or s3://bucket/prefix.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, on stderr too.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, errors on stderr too; nothing else.")]
 By = Annotated[
     str | None,
     typer.Option("--by", "--as", metavar="NAME", envvar="RAYKIT_PERSON", help="The person who says so."),

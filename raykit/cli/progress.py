@@ -37,9 +37,9 @@ class Display(Protocol):
 
 @contextmanager
 def display(*, quiet: bool) -> Iterator[Display]:
-    """A bar if stderr is a terminal, lines otherwise; with `quiet`, lines on stderr only."""
+    """A bar if stderr is a terminal, lines otherwise; with `quiet` nothing: whoever reads JSON is told errors alone."""
     if quiet or not sys.stderr.isatty():
-        yield _Lines()
+        yield _Quiet() if quiet else _Lines()
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -94,6 +94,20 @@ class _Bar:
 
     def say(self, line: str) -> None:
         self._progress.console.print(f"  {output.clean(line)}")
+
+
+class _Quiet:
+    def tell(self, glimpse: Glimpse) -> None:
+        pass
+
+    def tell_set(self, making: Making) -> None:
+        pass
+
+    def tell_search(self, seen: SearchGlimpse) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        pass
 
 
 class _Lines:
