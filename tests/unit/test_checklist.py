@@ -19,7 +19,9 @@ REQUIRED: dict[str, list[int]] = {
     "CAND": [*range(1, 33)],
     "GEN": [*range(1, 18)],
     "FLEET": [*range(1, 16)],
+    "TUNE": [*range(1, 17)],
     "DISP": [*range(1, 16)],
+    "RAY": [*range(1, 21)],
     "GOLD": [*range(1, 25), 28, 29, 30, 32, 33],
 }
 
