@@ -47,8 +47,18 @@ def register(store: ObjectStore, registration: SearchRegistration) -> bool:
             f"{name} has registered another search: {'; '.join(differs)}",
             field=differs[0].partition(":")[0],
             rule="a search is registered once, before its first trial, and stays what it was",
-            remedy="give the changed plan a name of its own, or go on with the plan as it was",
+            remedy=_other_way(name, differs),
         ) from error
+
+
+def _other_way(name: str, differs: Sequence[str]) -> str:
+    """What to do with another search: also repaired code makes one, since its rows would be held against the others."""
+    if any(each.startswith("code:") for each in differs):
+        return (
+            "changed code is another search: give the plan a name of its own; or go on with the code that is "
+            f"kept in the store: raykit resume {name}"
+        )
+    return "give the changed plan a name of its own, or go on with the plan as it was"
 
 
 def differences(old: SearchRegistration, new: SearchRegistration) -> list[str]:

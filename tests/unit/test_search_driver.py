@@ -356,7 +356,9 @@ def test_another_recipe_is_refused(bench: Bench) -> None:
     bench.drive()
     recipe = bench.plan.parent / "recipe.py"
     recipe.write_text(recipe.read_text().replace("0.01 * torch.randn(4)", "0.02 * torch.randn(4)"))
-    bench.refused(GateError, "code: ")
+    refused = bench.refused(GateError, "code: ")
+    assert "changed code is another search" in (refused.remedy or "")
+    assert f"raykit resume {NAME}" in (refused.remedy or "")
 
 
 def test_a_table_that_the_ceiling_cannot_pay_for_is_refused(bench: Bench) -> None:

@@ -186,6 +186,7 @@ def test_a_bad_search_is_refused_by_name(
     assert field in found, {name: each.message for name, each in found.items()}
     assert says in found[field].message
     assert passes in f"{found[field].rule} {found[field].remedy}"
+    assert all(each.rule or each.remedy for each in found.values()), "each says what would pass"
     if says != "missing":
         assert found[field].line is not None
 

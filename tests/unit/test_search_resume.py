@@ -132,6 +132,20 @@ def test_a_pause_by_a_person_ends_with_resume_and_a_wider_one_does_not(
     assert raykit("resume", NAME).code == 0, "a pause of training is none of a search"
 
 
+def test_a_pause_because_rows_failed_alike_ends_by_what_was_changed(
+    raykit: Raykit, opened: Opened, driven: list[str]
+) -> None:
+    store = opened.site.store
+    pause(store, SCOPE, cause="defect", reason="2 rows failed alike", person="search d1", at=time.time())
+    refused = raykit("resume", NAME)
+    assert refused.code == 4 and "no repair is recorded" in refused.err and driven == []
+    assert f'raykit resume {NAME} --repair "what you changed" --by NAME' in refused.err
+    assert raykit("resume", NAME, "--repair", "the disk is mounted").code in (2, 3), "nobody says so"
+    found = raykit("resume", NAME, "--repair", "the disk is mounted", *BY)
+    assert found.code == 0 and driven == [NAME], found.err
+    assert "repaired: the disk is mounted" in found.err and SCOPE not in read_acts(store, NAME).pauses
+
+
 def test_rows_that_a_budget_ended_are_opened_by_a_person_once_money_is_there(
     raykit: Raykit, opened: Opened, driven: list[str]
 ) -> None:
@@ -158,7 +172,8 @@ def test_a_search_that_is_over_needs_no_money_to_be_looked_at_again(
     opened.log.append(lambda entries: ends, at=time.time())
     with stored_site(NAME, opened.site.root) as site:
         assert refusal_of(site, read_acts(site.store, NAME), None) is None
-    assert raykit("resume", NAME).code == 0
+    found = raykit("resume", NAME)
+    assert found.code == 3 and "nothing can be picked of 3 rows (3 never-started): trial-001" in found.out
 
 
 def test_a_refusal_says_what_the_next_row_would_be_refused_for(opened: Opened) -> None:
