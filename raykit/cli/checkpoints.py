@@ -17,10 +17,12 @@ from raykit.cli.options import (
     Json,
     Reason,
     Root,
+    Trial,
     again,
     at_root,
     open_root,
     person_of,
+    run_named,
     words,
 )
 from raykit.cli.progress import bar
@@ -39,7 +41,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="experiment, or experime
 # --- list, verify -------------------------------------------------------------------------------------------
 
 
-def list_(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def list_(run: Run, trial: Trial = None, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     """Every checkpoint, its score on the development split, which one the plan selects so far, and who keeps it.
 
     Raises:
@@ -49,7 +51,7 @@ def list_(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
         StoreUnavailableError: the store did not answer.
     """
     found = open_root(root)
-    view = found.run(run)
+    view = found.run(run_named(found, run, trial))
     selected, scored = found.selected(view), scores(found, view)
     kept = _kept(found.store, view.experiment)
     if as_json:
@@ -101,6 +103,7 @@ def scores(found: ReadRoot, view: RunView) -> dict[int, float | None]:
 def verify_(
     run: Run,
     update: Annotated[int | None, typer.Option("--update", min=0, help="Only those of this update.")] = None,
+    trial: Trial = None,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
@@ -115,7 +118,7 @@ def verify_(
     from raykit.store.commit import verify
 
     found = open_root(root)
-    view = found.run(run)
+    view = found.run(run_named(found, run, trial))
     commits = [item.commit for item in view.commits if update is None or item.commit.update == update]
     if not commits:
         what = "checkpoints" if update is None else f"checkpoint of update {update}"

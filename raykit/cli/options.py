@@ -40,6 +40,31 @@ Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Wh
 How = Annotated[str | None, typer.Option("--how", metavar="TEXT", help="How that is known; kept for ever.")]
 
 
+Trial = Annotated[
+    int | None, typer.Option("--trial", min=1, metavar="N", help="Of a search: only this row of its table.")
+]
+
+
+def run_named(found: ReadRoot, name: str, trial: int | None) -> str:
+    """The run that was typed: that of a row of its table where `trial` says one.
+
+    Raises:
+        UnsafeNameError: it cannot be a name.
+        NotFoundError: there is no such search.
+        InvalidInput: it has no such row, or a run was typed already.
+        CorruptError: a log, a record or the ledger is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    if trial is None:
+        return name
+    experiment, slash, _ = name.partition("/")
+    if slash:
+        raise InvalidInput(
+            f"{name} is one run already", field="--trial", value=trial, rule=f"--trial with {experiment}"
+        )
+    return f"{name}/{found.search(name).row(trial).run}"
+
+
 def at_root(root: str) -> str:
     """` --root ROOT` where a command that is printed needs it; nothing where it is what is meant anyway."""
     return "" if root in (DEFAULT_ROOT, os.environ.get("RAYKIT_ROOT")) else f" --root {shlex.quote(root)}"

@@ -15,6 +15,7 @@ from raykit.cli.options import (
     Reason,
     Root,
     Scripted,
+    Trial,
     at_root,
     is_scripted,
     open_root,
@@ -35,7 +36,6 @@ Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="An experiment, or experiment/run; of a search, all of its trials."),
 ]
-Trial = Annotated[int | None, typer.Option("--trial", min=1, help="Of a search: this row of its table only.")]
 Update = Annotated[int | None, typer.Option("--update", min=0, help="The checkpoint of this update only.")]
 
 

@@ -15,7 +15,7 @@ import typer
 
 from raykit.cli import look, output, searchlook, setlines
 from raykit.cli.checkpoints import Run, scores
-from raykit.cli.options import DEFAULT_ROOT, Json, Root, at_root, open_root, require_store
+from raykit.cli.options import DEFAULT_ROOT, Json, Root, Trial, at_root, open_root, require_store, run_named
 from raykit.cli.progress import bar
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 
@@ -223,7 +223,7 @@ def _candidate_table(candidates: Sequence[Mapping[str, Any]]) -> str:
     return output.table(headers, rows, right=("UPDATE", "SIZE"))
 
 
-def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def show(run: Run, trial: Trial = None, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     """One run or search, whole, and below it the ledger of its experiment; or a registered candidate.
 
     What it is made of and by which digests, every launch and attempt with its cost, who approved what, what was
@@ -239,6 +239,7 @@ def show(run: Run, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     from raykit.read.dossier import dossier_of
 
     found = open_root(root)
+    run = run_named(found, run, trial)
     if "/" not in run and found.has_search(run):
         _show_search(found, run, at_root(root), as_json=as_json)
         return
@@ -298,9 +299,7 @@ def logs(
     attempt: Annotated[
         int | None, typer.Option("--attempt", min=1, help="Of which attempt; the newest by default.")
     ] = None,
-    trial: Annotated[
-        int | None, typer.Option("--trial", min=1, metavar="N", help="Of a search: the row of its table.")
-    ] = None,
+    trial: Trial = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run does not.")] = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
@@ -317,19 +316,25 @@ def logs(
     if as_json and follow:
         raise InvalidInput("a log that is followed is not one JSON document", field="--json", value="-f")
     found = open_root(root)
-    run = run if trial is None else _trial(found, run, trial)
+    run = run_named(found, run, trial)
     experiment, name = found.resolve(run)
     kept = _kept_logs(found, experiment, name)
     number = attempt if attempt is not None else max((a for a, _ in kept), default=0)
     if (number, rank) not in kept:
+        if not kept:
+            raise NotFoundError(
+                f"{experiment}/{name} has no logs yet: a rank writes its own once it starts",
+                field="RUN",
+                value=run,
+                rule="a run whose workers have started",
+                remedy=f"raykit watch {experiment}/{name}",
+            )
         there = ", ".join(f"attempt {a} rank {r}" for a, r in sorted(kept)[:10])
         raise NotFoundError(
-            f"{experiment}/{name} has no log of attempt {number}, rank {rank}"
-            if kept
-            else f"{run} has no logs yet",
+            f"{experiment}/{name} has no log of attempt {number}, rank {rank}",
             field="--attempt, --rank",
             value=f"{number}, {rank}",
-            rule=there or None,
+            rule=there,
         )
     key = layout.worker_log(experiment, name, number, rank)
 
@@ -342,11 +347,6 @@ def logs(
         _follow(read, lambda: found.run(f"{experiment}/{name}"))
     else:
         _write(read())
-
-
-def _trial(found: ReadRoot, name: str, row: int) -> str:
-    """The run of a row of a search."""
-    return f"{name}/{found.search(name).row(row).run}"
 
 
 def _kept_logs(found: ReadRoot, experiment: str, run: str) -> set[tuple[int, int]]:
@@ -397,6 +397,7 @@ def history(
     run: Run,
     series: Annotated[SeriesName, typer.Option("--series", help="Which rows.")] = "train",
     last: Annotated[int | None, typer.Option("--last", min=1, help="Only the last rows.")] = None,
+    trial: Trial = None,
     root: Root = DEFAULT_ROOT,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print every row, one JSON document a line.")
@@ -410,7 +411,9 @@ def history(
         CorruptError: a row is missing, changed, or there twice.
         StoreUnavailableError: the store did not answer.
     """
-    table = open_root(root).history(run, series)
+    found = open_root(root)
+    run = run_named(found, run, trial)
+    table = found.history(run, series)
     if as_json:
         for row in table.rows() if last is None else table.tail(last):
             sys.stdout.write(row.to_bytes().decode() + "\n")

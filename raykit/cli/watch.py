@@ -19,7 +19,7 @@ import typer
 
 from raykit.cli import look, output, setlines
 from raykit.cli import money as show_money
-from raykit.cli.options import DEFAULT_ROOT, By, Root, at_root, person_of
+from raykit.cli.options import DEFAULT_ROOT, By, Root, Trial, at_root, person_of, run_named
 from raykit.errors import InvalidInput, NotFoundError, RaykitError
 from raykit.records import Segment
 
@@ -51,6 +51,7 @@ def watch(
         str | None, typer.Argument(metavar="[RUN]", help="experiment, or experiment/run; the one that runs.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="One look, and end.")] = False,
+    trial: Trial = None,
     by: By = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
@@ -68,7 +69,7 @@ def watch(
     import raykit
 
     found = raykit.open(root)
-    screen = _screen(found, name or _only(found), by, at_root(root))
+    screen = _screen(found, run_named(found, name or _only(found), trial), by, at_root(root))
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         screen.refresh(time.time())
         output.print_lines(line for line in screen.lines(output.width() or 100))

@@ -325,6 +325,21 @@ def test_a_trial_is_in_the_state_of_its_row_wherever_it_is_shown(
     assert held["came_to"]["state"] == {"run": "stopped-by-scheduler", "other": "completed"}
 
 
+@pytest.mark.parametrize(
+    "command", [("show",), ("logs",), ("history",), ("checkpoints", "list"), ("checkpoints", "verify")]
+)
+def test_every_reading_command_takes_a_trial_by_its_row(
+    raykit: Raykit, store: LocalStore, over: Made, command: tuple[str, ...]
+) -> None:
+    over(store)
+    by_row = raykit(*command, "lr-search", "--trial", "4")
+    by_name = raykit(*command, "lr-search/trial-004")
+    ago = r" ago .*"
+    assert re.sub(ago, "", by_row.out) == re.sub(ago, "", by_name.out) and by_row.code == by_name.code
+    twice = raykit(*command, "lr-search/trial-004", "--trial", "4")
+    assert twice.code == 2 and "--trial with lr-search" in twice.err
+
+
 def killed(store: LocalStore) -> SearchMaker:
     """A search whose process has ended without a word, with row 2 under way."""
     maker = SearchMaker(store, at=time.time() - AGO_S / 4)
