@@ -27,12 +27,16 @@ MOST_LABELS = 40
 MOST_NAME = 60
 MOST_PANELS = 6
 """So many parameters have a panel."""
+MOST_FAR = 6
+"""So many values beyond the picture are written beside their arrows."""
 MICRO = 1_000_000
 MINUTE_MS = 60_000
 LEGEND_SHARE = 0.1
 """Of the legend's row, where a row of panels has 1."""
 ROOM = 0.08
 """What is left free above and below the values, as a share of their range."""
+FAR = 6.0
+"""What is so many times as far from the best as three in four are lies beyond the picture, and has an arrow."""
 
 DONE, STOPPED, CENSORED, LIVE = PALETTE[0], PALETTE[1], PALETTE[4], PALETTE[2]
 
@@ -195,7 +199,8 @@ def cost_figure(read: SearchRead) -> Figure:
     axes.set_xlabel(f"cost of all attempts of a row: {what}", fontsize=TEXT_PT)
     for row in rows:
         if row.value is not None and (row in front or _is_picked(read, row)):
-            place = {"xytext": (9, 7), "textcoords": "offset points"}
+            away = (0, 15) if _is_picked(read, row) else (0, -19)  # outside of the ring
+            place = {"xytext": away, "textcoords": "offset points", "ha": "center", "zorder": 6}
             axes.annotate(f"{row.row}", (took(row), row.value), fontsize=SMALL_PT, color=INK, **place)
     drawing.legend(axes)
     drawing.notes(figure, list(_notes(read, rows)))
@@ -313,11 +318,13 @@ def _title(read: SearchRead, what: str) -> str:
 def _draw_rows(axes: Any, read: SearchRead, rows: Sequence[RowRead], at: Callable[[RowRead], float]) -> None:
     """A mark for each row by its end; the picked one in a ring, one without a value as a cross at the foot."""
     size = _size(len(rows))
+    far = [row for row in rows if not _in_view(axes, row)]
     for mark in MARKS:
         found = [row for row in rows if row.status in mark.statuses and row.value is not None]
         if found:
             places, values = [at(row) for row in found], [row.value for row in found]
             axes.plot(places, values, label=f"{mark.name} ({len(found):,})", **mark.style(size))
+    _draw_far(axes, read, far, at, size)
     none = [row for row in rows if row.value is None and (row.ended or row.begun_at is not None)]
     if none:
         foot = [0.025] * len(none)
@@ -334,6 +341,34 @@ def _draw_rows(axes: Any, read: SearchRead, rows: Sequence[RowRead], at: Callabl
         axes.plot([at(row) for row in picked], [row.value for row in picked], label="picked", **RING)
 
 
+def _in_view(axes: Any, row: RowRead) -> bool:
+    low, high = axes.get_ylim()
+    return row.value is None or low <= row.value <= high
+
+
+def _draw_far(
+    axes: Any, read: SearchRead, far: Sequence[RowRead], at: Callable[[RowRead], float], size: float
+) -> None:
+    """An arrow at the edge for what lies beyond it, with its value where there are few."""
+    if not far:
+        return
+    up = read.registration.mode == "min"
+    edge, marker = (0.975, "^") if up else (0.025, "v")
+    colours = {status: mark.colour for mark in MARKS for status in mark.statuses}
+    across = axes.get_xaxis_transform()
+    for n, row in enumerate(far):
+        label = f"beyond the picture ({len(far):,})" if n == 0 else None
+        style = {"linestyle": "none", "marker": marker, "markersize": size + 2, "zorder": 5}
+        axes.plot(
+            [at(row)], [edge], label=label, color=colours.get(row.status, INK), transform=across, **style
+        )
+        if len(far) <= MOST_FAR:
+            right = at(row) > sum(axes.get_xlim()) / 2
+            place = {"xytext": (-9 if right else 9, -4), "textcoords": "offset points", "xycoords": across}
+            side = {"ha": "right" if right else "left", "fontsize": SMALL_PT, "color": INK, "zorder": 6}
+            axes.annotate(f"{row.value:.3g}", (at(row), edge), **place, **side)
+
+
 def _size(count: int) -> float:
     """Of a mark: so that many of them can still be told apart."""
     return 10.0 if count <= 60 else max(3.0, 10.0 * math.sqrt(60 / count))
@@ -344,10 +379,19 @@ def _is_picked(read: SearchRead, row: RowRead) -> bool:
 
 
 def _value_axis(axes: Any, read: SearchRead, rows: Sequence[RowRead]) -> None:
-    """The axis of the metric: over all that was reported, logarithmic where that is far apart."""
+    """The axis of the metric: over all that was reported, but for a few that lie far from the rest.
+
+    It is logarithmic where all of it is far apart.
+    """
     values = [row.value for row in rows if row.value is not None]
     low, high = min(values), max(values)
-    if low > 0 and high / low >= drawing.LOG_FROM:
+    cut = _cut(read, values)
+    if cut is not None:
+        low, high = (low, cut) if read.registration.mode == "min" else (cut, high)
+        room = (high - low) * ROOM
+        axes.set_ylim(low - room, high + room)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=7))
+    elif low > 0 and high / low >= drawing.LOG_FROM:
         drawing.log_axis(axes, low / 1.15, high * 1.15)
     else:
         room = (high - low) * ROOM or abs(high) * ROOM or 1.0
@@ -356,6 +400,29 @@ def _value_axis(axes: Any, read: SearchRead, rows: Sequence[RowRead]) -> None:
     better = "less" if read.registration.mode == "min" else "more"
     label = f"{drawing.label_of(read.registration.metric)} ({better} is better)"
     axes.set_ylabel(label, fontsize=TEXT_PT, parse_math=False)
+
+
+def _cut(read: SearchRead, values: Sequence[float]) -> float | None:
+    """Where the axis ends, if what is worse would press the rest together; None if all of it has room.
+
+    The setting of today, which the others are held against, is always in the picture.
+    """
+    ranked = sorted(values, key=read.order)
+    best, most = ranked[0], ranked[3 * (len(ranked) - 1) // 4]
+    reach = FAR * abs(most - best)
+    held = None if read.incumbent is None else read.rows[read.incumbent - 1].value
+    if held is not None:
+        reach = max(reach, abs(held - best))
+    near = [value for value in values if abs(value - best) <= reach]
+    if not reach or len(near) == len(values):
+        return None
+    if abs(ranked[-1] - best) < 2 * abs(_furthest(near, best) - best):
+        return None
+    return _furthest(near, best)
+
+
+def _furthest(values: Sequence[float], best: float) -> float:
+    return max(values, key=lambda value: abs(value - best))
 
 
 def _references(axes: Any, read: SearchRead, *, named: bool = True) -> None:
@@ -400,7 +467,8 @@ def _notes(read: SearchRead, rows: Sequence[RowRead]) -> Iterator[str]:
     if read.verdict is not None and read.verdict.inside_noise:
         yield f"INSIDE THE NOISE: {read.verdict.words}"
     values = [row.value for row in rows if row.value is not None]
-    if _has_no_skill(read) and values and max(values) < 0.9:
+    top = (_cut(read, values) or max(values)) if values else 1.0
+    if _has_no_skill(read) and top < 0.9:
         yield "no skill is 1.0, above this picture"
     yield "only completed rows, drawn full, can be picked"
     idle = [row for row in read.rows if row.ended and not row.attempts]

@@ -122,6 +122,23 @@ def test_before_a_value_is_reported_one_sentence_is_drawn() -> None:
         ]
 
 
+def test_one_value_far_from_the_rest_is_an_arrow_and_presses_nothing_together(over: SearchRead) -> None:
+    worst = over.row(3)
+    rows = tuple(replace(row, value=30.0) if row.row == worst.row else row for row in over.rows)
+    far = replace(over, rows=rows)
+    for draw in (trials_figure, cost_figure):
+        axes = draw(far).axes[0]
+        others = [row.value for row in rows if row.value is not None and row is not rows[worst.row - 1]]
+        assert axes.get_ylim()[1] < 1.2 * max(others), "of what is left"
+        assert axes.get_yscale() == "linear"
+        (at,) = points(axes, "beyond the picture (1)")
+        assert 0.9 < at[1] < 1.0, "at the edge"
+        assert "30" in [text.get_text() for text in axes.texts], "with its value"
+        assert "stopped by the scheduler (2)" in lines(axes), "it is counted with the others"
+    most = replace(far, registration=far.registration.model_copy(update={"mode": "max"}))
+    assert "beyond the picture (1)" not in lines(trials_figure(most).axes[0]), "there it is the best"
+
+
 # --- cost and parameters ------------------------------------------------------------------------------------
 
 
