@@ -63,7 +63,7 @@ def search_of(page: Page, links: Links, pictures: Mapping[str, bytes]) -> Search
     verdict = read.verdict
     return SearchPart(
         state=clean(read.words, 300),
-        css="bad" if read.health not in ("ok", "unknown") else "",
+        css="bad" if read.health not in ("ok", "unknown", "needs you") else "",
         summary=read.summary,
         parts=tuple(_parts(read)),
         facts=tuple((name, clean(text, 600)) for name, text in _facts(read)),
@@ -170,13 +170,13 @@ def _rows(read: SearchRead, links: Links) -> Table:
         best = sorted(shown, key=lambda row: (not row.counts, read.order(row.value), row.row))[:MAX_ROWS]
         shown = sorted(best, key=lambda row: row.row)
     headers = (
-        "row",
+        "row",  # what a narrow screen shows without being moved comes first
+        clean(read.metric, 40),
+        "end",
         *(clean(name, 40) for name in spread),
         *(() if spread else ("setting",)),
         "seed",
-        "end",
         "updates",
-        clean(read.metric, 40),
         *(("cost",) if read.registration.total_worst else ()),
         "tries",
         "time",
@@ -201,21 +201,21 @@ def _row(read: SearchRead, row: RowRead, spread: list[str], links: Links) -> Ite
     picked = read.picked is not None and row.row == read.picked.row
     key = layout.run_record(read.experiment, row.run) if row.begun_at is not None else None
     yield Cell(text=name, css="selected" if picked else "", href=links.to(key), title=row.run)
+    value = number(row.value) + (f" @{row.at:,}" if row.at is not None and row.at != row.update else "")
+    yield right(value if row.counts or row.value is None else f"({value})")
+    yield cell(row.status, _css(row))
     for parameter in spread:
         has = row.params is not None and parameter in row.params
         yield right(_value(row.params[parameter]) if has and row.params is not None else NONE)
     if not spread:
         yield cell(_setting(row))
     yield right(row.seed)
-    yield cell(row.status, _css(row))
     yield right(f"{row.update:,}" if row.attempts else NONE)
-    value = number(row.value) + (f" @{row.at:,}" if row.at is not None and row.at != row.update else "")
-    yield right(value if row.counts or row.value is None else f"({value})")
     if read.registration.total_worst:
         yield right(amount(row.cost, read.unit) if row.cost else NONE)
     yield right(row.attempts or NONE)
     yield right(NONE if row.took_s is None else duration(row.took_s))
-    yield cell(clean(", ".join(_notes(read, row)), 300))
+    yield cell(clean(", ".join(_notes(read, row)), 300), "w")
 
 
 def _css(row: RowRead) -> str:
