@@ -170,9 +170,22 @@ def require_role(candidate: Candidate, use: Use) -> None:
             field="role",
             value=role,
             rule=" or ".join(sorted(PRODUCTION_ROLES)),
-            remedy=f"if the role was wrong: raykit candidates register {candidate.name} {candidate.where} --role "
-            "production-candidate --correct --by NAME",
+            remedy=_way_to_production(candidate),
         )
+
+
+def _way_to_production(candidate: Candidate) -> str:
+    """What can be done instead. A trial was the best of many that were tried: a name does not make it a run that was
+    planned, reviewed and confirmed by itself."""
+    if candidate.said.role == "search-checkpoint":
+        return (
+            f"raykit show {candidate.where.partition('@')[0]}   has its setting: launch that as a run of its own, by a "
+            "plan without [search], and register its checkpoint"
+        )
+    return (
+        f"if the role was wrong: raykit candidates register {candidate.name} {candidate.where} --role "
+        "production-candidate --correct --by NAME"
+    )
 
 
 def _require_not_rejected(candidate: Candidate) -> None:

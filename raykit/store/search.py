@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raykit import history
 from raykit.budget.book import Book
 from raykit.errors import ConflictError, CorruptError, GateError, NotFoundError
-from raykit.ids import canonical
+from raykit.ids import DIGEST, canonical
 from raykit.plan import Selection
+from raykit.plan import differences as plan_fields
 from raykit.reconcile import RunState
 from raykit.records import EvaluationRow, Record, RowEnded, SearchEntry, SearchRegistration
 from raykit.search import SEARCH, RowState, SearchState, Worth, fold, worth_of
@@ -23,10 +24,14 @@ from raykit.store.segments import read_segment
 
 MAX_SHOWN = 120
 MAX_DETAIL = 200
+SHORT = 8
+"""Of a digest: so much tells two apart."""
 
 
-def register(store: ObjectStore, registration: SearchRegistration) -> bool:
+def register(store: ObjectStore, registration: SearchRegistration, *, plan: Sequence[str] = ()) -> bool:
     """Write down what a search is, before its first trial; False if exactly this was there already.
+
+    `plan` are the fields in which its plan differs from that of the search that is there, each as `field: old -> new`.
 
     Raises:
         GateError: another search is registered under this name; it says in which fields.
@@ -41,7 +46,7 @@ def register(store: ObjectStore, registration: SearchRegistration) -> bool:
         there = read_registration(store, registration.experiment, registration.search)
         if there is None:
             raise CorruptError(f"{key} was there, and is missing now", field=key) from error
-        differs = differences(there, registration)
+        differs = [*plan, *_beside(plan, differences(there, registration))]
         name = registration.experiment
         raise GateError(
             f"{name} has registered another search: {'; '.join(differs)}",
@@ -49,6 +54,11 @@ def register(store: ObjectStore, registration: SearchRegistration) -> bool:
             rule="a search is registered once, before its first trial, and stays what it was",
             remedy=_other_way(name, differs),
         ) from error
+
+
+def _beside(plan: Sequence[str], differs: Sequence[str]) -> list[str]:
+    """What differs beside the plan; where its fields are known, everything else follows from them."""
+    return [each for each in differs if not plan or each.startswith(("code:", "data:"))]
 
 
 def _other_way(name: str, differs: Sequence[str]) -> str:
@@ -65,6 +75,11 @@ def differences(old: SearchRegistration, new: SearchRegistration) -> list[str]:
     """The fields in which two searches differ, each as `field: old -> new`; of rows the first that does."""
     before, after = old.plain(), new.plain()
     return list(_differing("", before, after))
+
+
+def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The fields in which the settings of two plans differ, each as `search.trials: 8 -> 9`."""
+    return [f"{field}: {_shown(was)} -> {_shown(now)}" for field, was, now in plan_fields(old, new)]
 
 
 def _differing(at: str, old: Mapping[str, object], new: Mapping[str, object]) -> Sequence[str]:
@@ -93,6 +108,8 @@ def _shown(value: object) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else canonical(value).decode()
+    if DIGEST.fullmatch(text):
+        return text[:SHORT]
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 

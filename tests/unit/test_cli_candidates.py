@@ -529,6 +529,9 @@ def test_the_role_permits_production_or_nothing_does(
         True,
     )
     assert "production-candidate" in refused.err
+    relabel = "--correct" in refused.err
+    assert relabel == (role != "search-checkpoint"), "another name makes no run of its own of a trial"
+    assert relabel or "a run of its own" in refused.err
     assert events(store) == ["registered"]
 
 

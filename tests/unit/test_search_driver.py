@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -211,6 +212,15 @@ def broken(lr: float, update: int) -> None:
     raise KeyError(f"no rate {lr} at {update}")
 
 
+def until_stopped(bench: Bench, run: str) -> None:
+    """Wait until a run is told to stop."""
+    log, deadline = RunLog(bench.store, NAME, run, by="test"), time.monotonic() + 60.0
+    while log.state.stop is None:
+        assert time.monotonic() < deadline, f"{run} was not told to stop"
+        threading.Event().wait(0.02)
+        log.refresh()
+
+
 def test_a_search_of_which_nothing_can_be_picked_says_so(bench: Bench) -> None:
     bench.write(trials=2, attempts="1")
     for already in (False, True):
@@ -241,6 +251,33 @@ def test_two_rows_that_fail_alike_pause_it_until_a_person_says_what_was_changed(
     outcome = bench.drive()
     assert outcome.exit_code == 0 and outcome.picked is not None
     assert [row.n for row in bench.state.rows if row.status == "failed"] == failed, "they stay failed"
+    whole(bench)
+
+
+def test_rows_under_way_leave_at_their_next_update_and_go_on_later(bench: Bench) -> None:
+    bench.write(trials=5, concurrent=3, attempts="1")
+    first: list[float] = []
+
+    def at(lr: float, update: int) -> None:
+        """The first row to report is under way until it is told to stop; the others fail."""
+        first[:] = first or [lr]
+        if lr != first[0]:
+            broken(lr, update)
+        if update == 20:
+            (run,) = (
+                row.run for row in bench.state.rows if row.params is not None and row.params["lr"] == lr
+            )
+            until_stopped(bench, run)
+
+    assert bench.drive(Steps(at=at), most=3).exit_code == 4
+    (row,) = (row for row in bench.state.rows if row.status == "begun")
+    log = RunLog(bench.store, NAME, row.run, by="test")
+    log.refresh()
+    assert log.state.ended is not None and log.state.ended.reason == "paused" and log.state.recorded() == 20
+    resume(bench.store, SCOPE, cleared="repaired: it", person="mira", at=time.time())
+    outcome = bench.drive(most=3)
+    assert outcome.exit_code == 0 and bench.state.row(row.n).status == "completed"
+    assert 2 <= outcome.counts["failed"] <= 3, "another may have begun between two failures"
     whole(bench)
 
 
@@ -276,14 +313,8 @@ def test_a_row_without_the_metric_fails_at_its_first_evaluation(
 
     def at(lr: float, update: int) -> None:
         """The second report waits until the row was told to stop at the first."""
-        deadline = time.monotonic() + 60.0
-        while update == 20 and time.monotonic() < deadline:
-            run = [row.run for row in bench.state.rows if row.launches][-1]
-            log = RunLog(bench.store, NAME, run, by="test")
-            log.refresh()
-            if log.state.stop is not None:
-                return
-            threading.Event().wait(0.02)
+        if update == 20:
+            until_stopped(bench, [row.run for row in bench.state.rows if row.launches][-1])
 
     outcome = bench.drive(Steps(at=at), most=1)
     ends = [row.ended for row in bench.state.rows if row.ended is not None]
@@ -338,9 +369,9 @@ def test_a_pause_or_a_cancellation_refuses_it(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"trials": 4}, "rows: 3 -> 4"),
-        ({"sampler": "optuna.tpe"}, "sampler.name"),
-        ({"updates": "30"}, "updates: 20 -> 30"),
+        ({"trials": 4}, "search.trials: 3 -> 4"),
+        ({"sampler": "optuna.tpe"}, "search.sampler.name"),
+        ({"updates": "30"}, "run.updates: 20 -> 30"),
     ],
 )
 def test_another_table_is_refused_field_by_field(bench: Bench, changed: dict[str, Any], words: str) -> None:
@@ -349,6 +380,7 @@ def test_another_table_is_refused_field_by_field(bench: Bench, changed: dict[str
     bench.write(**{"trials": 3, **changed})
     error = bench.refused(GateError, words)
     assert "a name of its own" in (error.remedy or "")
+    assert re.search("[0-9a-f]{9}", str(error)) is None, "the plan's fields, and no digests of it"
 
 
 def test_another_recipe_is_refused(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raykit.budget.worst import worst_case, worst_of_rows
-from raykit.errors import CorruptError, PlanError
+from raykit.errors import CorruptError, NotFoundError, PlanError
 from raykit.fleet.claim import lock, reviewed
 from raykit.fleet.qc_beside import require_apart
 from raykit.fleet.search.held import drivers_of, require_free, take
@@ -26,9 +26,9 @@ from raykit.records import BY_BUDGET, Locked, SearchRegistration, Unit
 from raykit.search import SEARCH, SearchState, pick, rows_of
 from raykit.store.log import RunLog
 from raykit.store.people import OWN, People
-from raykit.store.plans import newest_lock
+from raykit.store.plans import newest_lock, read_lock
 from raykit.store.probe import probe
-from raykit.store.search import SearchLog, read_search, register
+from raykit.store.search import SearchLog, plan_differences, read_search, register
 from raykit.train.inputs import Task
 from raykit.train.prepare import Prepared
 
@@ -112,7 +112,7 @@ def look(
             site, ready, search, unit=known.unit, row=known.row_worst, total=known.total_worst
         )
         if registration != known:
-            register(site.store, registration)  # says in which fields they differ
+            register(site.store, registration, plan=_changed(site, ready, known))  # says what differs
         require_free(SearchLog(site.store, known, by="reader"))
         return Looked(site=site, ready=ready, acts=acts, registration=known, state=state)
     log = run_log(site)
@@ -127,6 +127,15 @@ def look(
         total=worst_of_rows(asked.sizing),
     )
     return Looked(site=site, ready=ready, acts=acts, registration=registration, state=None)
+
+
+def _changed(site: Site, ready: Prepared, known: SearchRegistration) -> list[str]:
+    """The fields in which the plan differs from that of the search that is registered, as far as that can be read."""
+    try:
+        before = read_lock(site.store, site.name, known.plan)
+    except NotFoundError:
+        return []
+    return plan_differences(before.settings, ready.lock.settings)
 
 
 def open_search(
