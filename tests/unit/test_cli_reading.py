@@ -201,7 +201,7 @@ def test_logs(raykit: Run) -> None:
     assert "attempt 1 rank 0, attempt 2 rank 0" in text
     code, text = raykit("logs", "waiting")
     assert code == 2
-    assert "has no logs yet" in text
+    assert "has no logs yet" in text and "raykit watch waiting/" in text
     assert raykit("logs", "digits", "-f", "--json")[0] == 2
 
 

@@ -17,7 +17,10 @@ from makerun import ELSEWHERE, make_run
 from makesearch import SearchMaker, make_going, make_search, run_row
 from searchtoys import write_search
 
+from raykit.cli.progress import display
 from raykit.cli.watchsearch import SearchScreen
+from raykit.fleet.follow import Glimpse
+from raykit.fleet.search.outcome import Live, SearchGlimpse
 from raykit.fleet.search.picking import register_pick
 from raykit.read import open as open_root
 from raykit.records import Driven
@@ -691,3 +694,38 @@ def test_a_pause_for_money_says_replan_before_resume(raykit: Raykit, store: Loca
     first = found.index("-> raykit budget replan lr-search --reason ... --by NAME")
     assert found.index("-> raykit resume lr-search --by NAME") > first
     assert re.search(r"^lr-search +out of budget.*needs you$", found, re.MULTILINE)
+
+
+# --- progress -----------------------------------------------------------------------------------------------
+
+
+def test_a_trial_before_its_first_update_is_told_by_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    def glimpse(phase: str, update: int) -> Glimpse:
+        return Glimpse(
+            phase=phase,
+            update=update,
+            updates=400,
+            updates_per_s=None,
+            ratio=None,
+            committed=None,
+            attempt=1,
+        )
+
+    live = [
+        Live(run="trial-001", glimpse=None, newest=None),
+        Live(run="trial-002", glimpse=glimpse("gates", 0), newest=None),
+        Live(run="trial-003", glimpse=glimpse("training", 0), newest=None),
+        Live(run="trial-004", glimpse=glimpse("training", 25), newest=None),
+    ]
+    seen = SearchGlimpse(
+        experiment="lr-search", rows=10, ended=3, metric="ratio", live=live, waiting=3, best=None
+    )
+    with display(quiet=False) as shown:
+        shown.tell_search(seen)
+    told = capsys.readouterr().err
+    for far in ("trial-001 starting", "trial-002 gates", "trial-003 starting", "trial-004 25"):
+        assert far in told
+    with display(quiet=True) as shown:
+        shown.tell_search(seen)
+        shown.say("a line for people")
+    assert capsys.readouterr() == ("", ""), "beside JSON only errors are said"
