@@ -377,9 +377,10 @@ def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
         resume, ended = attempt.resume, attempt.ended
         end = NONE
         if ended is not None:
-            end = f"{ended.reason} at {output.count(ended.update)}" + (
-                f": {ended.detail}" if ended.detail else ""
-            )
+            # The last one of a trial that has ended: nobody goes on with it.
+            last = view.row is not None and view.over and attempt is view.attempts[-1]
+            reason = "stopped" if last and ended.reason == "paused" else ended.reason
+            end = f"{reason} at {output.count(ended.update)}" + (f": {ended.detail}" if ended.detail else "")
         yield (
             str(attempt.attempt),
             moment(attempt.started_at),

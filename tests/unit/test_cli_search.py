@@ -320,6 +320,7 @@ def test_a_trial_is_in_the_state_of_its_row_wherever_it_is_shown(
     shown = raykit("show", "lr-search/trial-003")
     assert "state        stopped-by-scheduler" in shown.out
     assert "row 3 of its search has ended: stopped-by-scheduler" in shown.out
+    assert "stopped at 10" in shown.out and "paused at" not in shown.out.split("ledger of")[0]
     assert "raykit resume" not in shown.out, "nothing of a row that has ended goes on"
     assert raykit("show", "lr-search/trial-003", "--json").json["state"] == "stopped-by-scheduler"
     failed = raykit("show", "lr-search/trial-005").out
