@@ -60,7 +60,9 @@ def prober(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
         source=None,
     )
     door = FakeDoor(role="generate")
-    return Scripted(asking, launch="f00d", door=door, price=Price(), gpus=0.0, deadline_s=None, say=print)
+    return Scripted(
+        asking, launch="f00d", door=door, price=Price(), gpus=0.0, wants={}, deadline_s=None, say=print
+    )
 
 
 def test_a_producer_that_is_away_for_a_while_is_asked_again(prober: Scripted) -> None:
