@@ -32,7 +32,7 @@ def at_root(run: Launches, root: Path) -> Launches:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["every third", "every"])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["every fifth", "every"])
 def test_a_kill_before_every_disk_operation(nursery: Nursery, tmp_path: Path, step: int) -> None:
     run = Launches(nursery, freeze_job(tmp_path / "template", write_job(tmp_path / "job", SHORT)))
     run.killed({"put": '"event":"commit"', "when": "after"})

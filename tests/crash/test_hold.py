@@ -292,6 +292,7 @@ def test_a_lease_that_somebody_ends_is_heeded(nursery: Nursery, tmp_path: Path, 
     run.check(claimed, same)
 
 
+@pytest.mark.long
 def test_an_attempt_without_an_answer_does_not_begin(nursery: Nursery, tmp_path: Path, same: Same) -> None:
     run = Held(nursery, tmp_path, 2)
     claimed = run.claim()
