@@ -73,6 +73,7 @@ def same_as_without(store: Store, undisturbed) -> None:
     check_invariants(LocalStore(store.root))
 
 
+@pytest.mark.long
 def test_a_killed_qc_worker_changes_nothing_but_the_count_of_attempts(tmp_path: Path, undisturbed) -> None:
     store = Store(tmp_path / "store")
     plan = with_qc(tmp_path / "job", fail=ALWAYS)

@@ -266,7 +266,7 @@ def test_a_second_driver_and_another_table_are_refused(searching: Searching) -> 
     assert searching.end(first, code=4)["stopped"] == "SIGTERM"
     searching.write(trials=3, concurrent=2)
     said = searching.drive(code=3)
-    assert said["kind"] == "gate" and "rows: 2 -> 3" in said["message"]
+    assert said["kind"] == "gate" and "search.trials: 2 -> 3" in said["message"]
     searching.write(trials=2, concurrent=2)
     searching.toy = {"every": 1}
     searching.drive()
