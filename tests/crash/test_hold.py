@@ -208,6 +208,7 @@ def same_update(ends: list[tuple[int, str]]) -> int:
     return update
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nth", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_every_rank_stops_at_the_same_update(nursery: Nursery, tmp_path: Path, same: Same, nth: int) -> None:
     """covers I7: asked through the log, as a launch asks, at another moment each time"""
