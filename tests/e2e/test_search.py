@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from searchtoys import ASHA, ONE_REPEAT, Toy, value_of, write_search
+from searchroot import NAME, SearchRoot
+from searchtoys import ASHA, ONE_REPEAT, Toy, value_of
 
-from raykit.budget.audit import audit
 from raykit.records import AccountOpened, EvaluationRow, Released, Reserved, Setting
 from raykit.search import SearchState, run_of
-from raykit.store.accounts import Identity, join_account, open_ledger
+from raykit.store.accounts import Identity, join_account
 from raykit.store.ledger import Ledger
-from raykit.store.local import LocalStore
 from raykit.store.log import RunLog
 from raykit.store.people import pause, resume
 from raykit.store.search import read_search
@@ -36,43 +35,16 @@ from raykit.testing.invariants import check_invariants
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 DEADLINE_S = 240.0
-NAME = "tiny"
 SCOPE = f"experiment:{NAME}"
 TESTS = Path(__file__).parent.parent
 
 
 @dataclass(slots=True)
-class Searching:
+class Searching(SearchRoot):
     """A root with one search in it, and the processes that drive it."""
 
-    folder: Path
     toy: dict[str, Any] = field(default_factory=dict)
-    plan: Path = Path()
     started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def write(self, **table: Any) -> None:
-        self.plan = write_search(self.folder / "job", **table)
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "store"
-
-    @property
-    def store(self) -> LocalStore:
-        return LocalStore(self.root)
-
-    @property
-    def state(self) -> SearchState:
-        found = read_search(self.store, NAME)
-        assert found is not None
-        return found
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger, held against its promises."""
-        ledger = open_ledger(self.store, NAME, by="test")
-        assert list(audit(ledger.entries)) == []
-        return ledger
 
     def start(self) -> subprocess.Popen[str]:
         toy = json.dumps({"calls": str(self.folder / "calls"), **self.toy})

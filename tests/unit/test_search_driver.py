@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 from money import line, planned, terms
-from searchtoys import ASHA, ONE_REPEAT, Threads, value_of, write_search
+from searchroot import NAME, SearchRoot
+from searchtoys import ASHA, ONE_REPEAT, Threads, value_of
 
 from raykit.budget.acts import plan as set_aside
 from raykit.budget.admit import Request, admit, void
-from raykit.budget.audit import audit
 from raykit.budget.book import Book
 from raykit.errors import (
     ApprovalError,
@@ -44,16 +44,14 @@ from raykit.fleet.search.outcome import SearchOutcome
 from raykit.fleet.site import site_of
 from raykit.records import Driven, Paused, Place
 from raykit.search import SearchState
-from raykit.store.accounts import Identity, join_account, open_ledger
-from raykit.store.ledger import Ledger
-from raykit.store.local import LocalStore
+from raykit.store.accounts import Identity, join_account
 from raykit.store.log import RunLog
 from raykit.store.people import cancel, pause, read_acts, resume
-from raykit.store.search import SearchLog, read_registration, read_search
+from raykit.store.search import SearchLog, read_registration
 from raykit.testing.fault import Fault, FaultStore, reply_lost
 from raykit.testing.invariants import check_invariants
 
-NAME, SCOPE = "tiny", "experiment:tiny"
+SCOPE = "experiment:tiny"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,38 +67,13 @@ class Steps:
 
 
 @dataclass(slots=True)
-class Bench:
+class Bench(SearchRoot):
     """One search in a root of its own."""
 
-    folder: Path
-    plan: Path = Path()
     said: list[str] = field(default_factory=list)
     hear: Callable[[str], None] = lambda line: None
     """Called with every line that is said, in the driver's own thread."""
     machines: Threads | None = None
-
-    def write(self, **table: Any) -> None:
-        self.plan = write_search(self.folder / "job", **table)
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "store"
-
-    @property
-    def store(self) -> LocalStore:
-        return LocalStore(self.root)
-
-    @property
-    def state(self) -> SearchState:
-        found = read_search(self.store, NAME)
-        assert found is not None
-        return found
-
-    @property
-    def ledger(self) -> Ledger:
-        ledger = open_ledger(self.store, NAME, by="test")
-        assert list(audit(ledger.entries)) == []
-        return ledger
 
     def drive(
         self, objective: Any = None, *, most: int = 2, fault: Fault | None = None, **how: Any
