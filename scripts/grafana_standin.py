@@ -14,6 +14,7 @@ import html
 import json
 import math
 import re
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -453,7 +454,13 @@ def serve(boards: Boards, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            # A browser that goes to another page hangs up on what it had asked for.
+            if not isinstance(sys.exception(), OSError):
+                super().handle_error(request, client_address)
+
+    return Server(("127.0.0.1", port), Handler)
 
 
 def main() -> None:

@@ -11,9 +11,11 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Literal, Self
+
+from loopback import LoopbackServer
 
 Fault = Literal["lost", "dropped", "hangs", "500", "400"]
 """Done and not answered; not done and not answered; never answered; refused with an error of its own."""
@@ -34,8 +36,7 @@ class JobsServer:
         self.ends: dict[str, str] = {}
         """By job: the status that it has from its second look on."""
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = LoopbackServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     @property

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from loopback import LoopbackServer
 
 from raykit.errors import CorruptError, DeadlineError, InsecureClusterError, InvalidInput
 from raykit.fleet.session import check_cluster, describe_sessions, end_leftovers, local, probe, start_local
@@ -393,7 +394,7 @@ class Dashboard(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def dashboard(*answers: int) -> Iterator[tuple[str, list[str | None]]]:
     handler = type("Told", (Dashboard,), {"answers": answers, "seen": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with LoopbackServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", handler.seen  # type: ignore[attr-defined]

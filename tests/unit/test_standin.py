@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 import pytest
+from loopback import LoopbackServer
 from promserver import CLUSTER
 
 START, END = 1000.0, 1060.0
@@ -67,7 +68,7 @@ class Prometheus:
             def log_message(self, format: str, *arguments: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = LoopbackServer(("127.0.0.1", 0), Handler)
 
 
 def page_of(standin: ModuleType, values: list[tuple[float, str]]) -> tuple[str, list[str]]:
