@@ -30,17 +30,20 @@ endif
 prove: $(STAMP)  ## kill that run five times at random moments: the two final digests are equal
 	$(BIN)/python -m jobs.prove --root $(DEMO)/prove
 
-test: $(STAMP)   ## the suite, in two lanes at once: under ten minutes on two cores
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-store test-plain
+# What `make test` leaves to other targets.
+QUICK := not slow and not long and not gpu
+
+test: $(STAMP)   ## the suite, in three lanes at once: under ten minutes on two cores
+	@$(MAKE) --no-print-directory -j3 --output-sync=target test-ray test-store test-plain
 
 test-ray: $(STAMP)
-	$(BIN)/python -m pytest -m "ray and not slow and not long and not gpu" tests/e2e tests/security
+	$(BIN)/python -m pytest -m "ray and $(QUICK)" tests/e2e tests/security
 
-test-store: test-ray
-	$(BIN)/python -m pytest -m "not ray and not slow and not long and not gpu" tests/store tests/sim
+test-store: $(STAMP)
+	$(BIN)/python -m pytest -m "not ray and $(QUICK)" tests/crash tests/store tests/sim
 
 test-plain: $(STAMP)
-	$(BIN)/python -m pytest -m "not ray and not slow and not long and not gpu" --ignore tests/store --ignore tests/sim
+	$(BIN)/python -m pytest -m "not ray and $(QUICK)" --ignore tests/crash --ignore tests/store --ignore tests/sim
 
 test-long: $(STAMP) ## whole runs that are killed, paused and gone on with, each of a minute or more
 	$(BIN)/python -m pytest -m "long and not slow and not gpu" --timeout 600
