@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raykit.cli import generatelook, output
-from raykit.cli.launch import Approve, approving
+from raykit.cli.approving import Approve, approving
 from raykit.cli.options import (
     DEFAULT_ROOT,
     By,

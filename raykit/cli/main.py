@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, Entry | Group] = {
         "raykit.cli.launch:launch", "Run a plan, or go on with it; a finished one is left alone."
     ),
     "submit": Entry("raykit.cli.submit:submit", "Run a plan as a job on a Ray cluster, and follow it."),
-    "resume": Entry("raykit.cli.launch:resume", "Go on with a run from the store alone."),
+    "resume": Entry("raykit.cli.resume:resume", "Go on with a run from the store alone."),
     "pause": Entry("raykit.cli.pausing:pause", "Commit, release and wait (others say suspend)."),
     "cancel": Entry("raykit.cli.people:cancel", "End an experiment for good; nothing is deleted."),
     "approve": Group(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raykit.cli import output, searchlook
-from raykit.cli.launch import Approve, Deviation, approving, said_of
+from raykit.cli.approving import Approve, Deviation, approving, said_of
 from raykit.cli.options import (
     DEFAULT_ROOT,
     By,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from raykit.cli import look, output, searchlook
+from raykit.cli.approving import until_approved
 from raykit.cli.options import LAUNCH, at_root, open_root
 from raykit.cli.progress import display
-from raykit.errors import ApprovalError
 
 if TYPE_CHECKING:
     from raykit.fleet.search.outcome import SearchOutcome
@@ -33,7 +33,6 @@ def run_search(
     Raises:
         RaykitError: whatever refuses the search, or ended it.
     """
-    from raykit.cli.launch import ask_amount
     from raykit.fleet.search.driver import search
 
     def run(approved: Approving | None) -> SearchOutcome:
@@ -47,13 +46,7 @@ def run_search(
                 name=os.environ.get(LAUNCH),
             )
 
-    try:
-        outcome = run(approved)
-    except ApprovalError as error:
-        typed = ask_amount(error, site) if approved is None and not json else None
-        if typed is None:
-            raise
-        outcome = run(typed)
+    outcome = until_approved(run, site, approved, asks=not json)
     _tell(site, outcome, lifted, json=json)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raykit.cli import output
-from raykit.cli.launch import Approve, Deviation, Person, approving, ask_amount, said_of
+from raykit.cli.approving import Approve, Deviation, Person, approving, said_of, until_approved
 from raykit.cli.options import (
     DEFAULT_ROOT,
     Json,
@@ -23,7 +23,7 @@ from raykit.cli.options import (
     at_root,
     is_scripted,
 )
-from raykit.errors import ApprovalError, CancelledError, RaykitError
+from raykit.errors import CancelledError, RaykitError
 
 if TYPE_CHECKING:
     from raykit.fleet.jobs.address import Address
@@ -195,15 +195,14 @@ def _rehearsed(site: Site, ready: Prepared, wish: Wish, said: _Said) -> Wish:
     from raykit.budget.amounts import plain
     from raykit.fleet.jobs.before import rehearse
 
-    try:
-        rehearse(site, ready, approved=wish.approved, deviation=wish.deviation, say=said.say)
-    except ApprovalError as error:
-        typed = ask_amount(error, site) if not said.json and wish.approved is None else None
-        if typed is None:
-            raise
-        wish = replace(wish, approved=typed, amount=plain(typed.amount), person=typed.person, typed=True)
-        rehearse(site, ready, approved=typed, deviation=wish.deviation, say=said.say)
-    return wish
+    def rehearsed(approved: Approving | None) -> Approving | None:
+        rehearse(site, ready, approved=approved, deviation=wish.deviation, say=said.say)
+        return approved
+
+    approved = until_approved(rehearsed, site, wish.approved, asks=not said.json)
+    if approved is None or approved is wish.approved:
+        return wish
+    return replace(wish, approved=approved, amount=plain(approved.amount), person=approved.person, typed=True)
 
 
 def _followed(api: JobsApi, site: Site, sent: Sent, said: _Said) -> Ended:

@@ -5,13 +5,12 @@ As of a run: read from the store alone, once a second, only what is new; it may 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raykit.cli import look, output, searchlook
-from raykit.cli.watch import EVENTS, Screen, cut, money_band
+from raykit.cli.screen import EVENTS, Screen, last_lines, money_band
 from raykit.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -46,51 +45,39 @@ class SearchScreen(Screen):
         if self.read is None:
             raise NotFoundError(f"there is no search {self.experiment}", field="RUN", value=self.experiment)
         if self.show_log:
-            self.rank_log = self._last_lines()
+            self.rank_log = self._last_lines(self.read)
         self.seen_at, self.trouble = now, None
 
-    def _last_lines(self) -> Sequence[str]:
+    def _last_lines(self, read: SearchRead) -> Sequence[str]:
         """Of the log of the row at work that was begun first."""
         from raykit.store import layout
 
-        assert self.read is not None
-        rows = self.read.at_work
-        if not rows:
+        if not read.at_work:
             return ("no row is at work",)
-        key = layout.worker_log(self.experiment, rows[0].run, max(1, rows[0].attempts), 0)
-        try:
-            text = self.found.store.get(key).decode("utf-8", "replace")
-        except NotFoundError:
-            return (f"no log of {rows[0].run} yet",)
-        return [f"{rows[0].run}  {output.clean(line)}" for line in text.splitlines()[-EVENTS:]]
+        row = read.at_work[0]
+        key = layout.worker_log(self.experiment, row.run, max(1, row.attempts), 0)
+        lines = last_lines(self.found, key)
+        return (f"no log of {row.run} yet",) if lines is None else [f"{row.run}  {line}" for line in lines]
 
-    def lines(self, columns: int) -> Iterator[str]:
-        """The bands, as text that fits into `columns`."""
-        read, now = self.read, self.seen_at or time.time()
+    def bands(self, columns: int, now: float) -> Iterator[Sequence[str]]:
+        """What is shown, group by group; nothing before the first look."""
+        read = self.read
         if read is None:
-            yield output.clean(f"{self.experiment}: {self.trouble or 'nothing read yet'}")
             return
         entries: Sequence[SearchEntry] = ()
         if self._search is not None and self._search.log is not None:
             entries = self._search.log.entries
-        bands = [
-            state_band(read, now),
-            money_band(read.money, columns),
-            searchlook.band(read, columns),
-            rows_band(read, columns),
-            best_band(read, columns),
-            list(self.rank_log) if self.show_log else events_band(entries),
-        ]
-        for n, band in enumerate(bands):
-            if n and band:
-                yield ""
-            yield from (cut(output.clean(line), columns) for line in band)
-        notes = [] if read.live else [*searchlook.wants(read, now, self.at)]
-        if notes:
-            yield ""
-        for note in notes:
-            whole = note.startswith("  -> ")
-            yield from [note] if whole else output.wrapped(note.strip(), columns)
+        yield state_band(read, now)
+        yield money_band(read.money, columns)
+        yield searchlook.band(read, columns)
+        yield rows_band(read, columns)
+        yield best_band(read, columns)
+        yield self.rank_log if self.show_log else events_band(entries)
+
+    def wants(self, now: float) -> Iterator[str]:
+        """What somebody has to do; nothing while it is driven."""
+        if self.read is not None and not self.read.live:
+            yield from searchlook.wants(self.read, now, self.at)
 
 
 def state_band(read: SearchRead, now: float) -> list[str]:

@@ -431,7 +431,7 @@ def test_watch_of_a_search_is_its_bands(raykit: Raykit, store: LocalStore) -> No
         "row 5 begins",
     ):
         assert text in found, text
-    screen = SearchScreen(open_root(store), "lr-search", "", person="mira")
+    screen = SearchScreen(open_root(store), "lr-search", "mira")
     screen.refresh(time.time())
     screen.press("l")
     screen.refresh(time.time())

@@ -21,9 +21,10 @@ from makebudget import PaidByNode
 from makerun import RunMaker, make_run
 
 import raykit
-from raykit.cli import watch
+from raykit.cli import watchrun
 from raykit.cli.main import main
-from raykit.cli.watch import Screen
+from raykit.cli.screen import EVENTS
+from raykit.cli.watchrun import RunScreen
 from raykit.errors import StoreUnavailableError
 from raykit.history import lineage
 from raykit.store import layout
@@ -66,9 +67,9 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     return call
 
 
-def screen(maker: RunMaker, *, later_s: float = 1.0) -> Screen:
+def screen(maker: RunMaker, *, later_s: float = 1.0) -> RunScreen:
     found = raykit.open(maker.store, clock=lambda: maker.at + later_s)
-    return Screen(found, maker.experiment, maker.run, person="mira")
+    return RunScreen(found, maker.experiment, "mira", run=maker.run)
 
 
 # --- one look -----------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def test_off_a_terminal_it_is_one_look(command: Command, tmp_path: Path) -> None
     assert bands[3][0].endswith("attempt 1  from 0 and goes on")
     assert bands[4][-2].endswith("rows 31 to 40")
     assert bands[4][-1].endswith("checkpoint 40 (cadence, 9.6 kB)")
-    assert len(bands[4]) == watch.EVENTS
+    assert len(bands[4]) == EVENTS
     assert command("watch", "--once")[1].splitlines()[0].startswith("refresh"), "the one that runs"
 
 
@@ -159,10 +160,10 @@ def test_the_curve_of_a_long_run_is_read_once_and_in_part() -> None:
     maker.launch()
     maker.begin()
     maker.rows(600, every=2)
-    curve = watch.Curve(store)
+    curve = watchrun.Curve(store)
     store.segments.clear()
     first = curve.points(lineage(maker.log.state.events, "train"))
-    assert len(store.segments) == len(first) <= watch.MOST_SEGMENTS
+    assert len(store.segments) == len(first) <= watchrun.MOST_SEGMENTS
     assert first[0] is not None
     assert first[0] > 0.9 > 0.3 > (first[-1] or 0.0)
     store.segments.clear()
@@ -212,7 +213,7 @@ def test_a_store_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyP
 # --- keys ---------------------------------------------------------------------------------------------------
 
 
-def typed(shown: Screen, keys: str) -> list[bool]:
+def typed(shown: RunScreen, keys: str) -> list[bool]:
     return [shown.press(key) for key in keys]
 
 
@@ -251,7 +252,7 @@ def test_l_shows_the_log_of_rank_0() -> None:
     typed(shown, "l")
     shown.refresh(maker.at)
     lines = list(shown.lines(100))
-    assert lines[-watch.EVENTS :] == [f"line {n}" for n in range(50 - watch.EVENTS, 50)]
+    assert lines[-EVENTS:] == [f"line {n}" for n in range(50 - EVENTS, 50)]
     assert "l events" in shown.foot()
     typed(shown, "L")
     assert not any(line.startswith("line ") for line in shown.lines(100))

@@ -11,7 +11,7 @@ from makebudget import PLAN, PaidByNode
 from safetensors.numpy import save_file
 
 from raykit.cli.main import main
-from raykit.cli.watch import Screen
+from raykit.cli.watchrun import RunScreen
 from raykit.ids import sha256
 from raykit.records import Concluded, Measured, Noted, Observed, RestartApproved
 from raykit.store import people
@@ -195,7 +195,7 @@ def test_a_terminal_obeys_nothing_that_is_stored(
 def test_the_screen_obeys_nothing_that_is_stored(spoken: LocalStore, tmp_path: Path) -> None:
     import raykit
 
-    screen = Screen(raykit.open(str(tmp_path / "store")), "refresh", "main")
+    screen = RunScreen(raykit.open(str(tmp_path / "store")), "refresh")
     screen.refresh(10.0)
     screen.press("p")
     for key in ("x", "\r"):

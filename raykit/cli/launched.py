@@ -1,0 +1,184 @@
+"""Running a launch from the command line: live while it goes on, and what it came to."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from raykit.cli import output
+from raykit.cli.approving import until_approved
+from raykit.cli.options import LAUNCH, at_root
+from raykit.cli.progress import display
+
+if TYPE_CHECKING:
+    from raykit.fleet.outcome import Outcome
+    from raykit.fleet.site import Site
+    from raykit.fleet.spending import Approving
+    from raykit.pauses import InForce
+    from raykit.read.setview import SetRead
+
+
+def run_launch(
+    site: Site,
+    *,
+    json: bool,
+    approved: Approving | None,
+    deviation: str | None = None,
+    lifted: InForce | None = None,
+) -> None:
+    """Run a plan, or go on with it, and say what it came to. `lifted` is the pause that was ended just now.
+
+    Raises:
+        Exit: with the exit code of the run, where that is not 0.
+        RaykitError: whatever refuses the launch, or ended it.
+    """
+    from raykit.fleet.supervisor import launch
+
+    said: set[str] = set()
+
+    def run(approved: Approving | None) -> Outcome:
+        with display(quiet=json) as shown:
+
+            def say_once(line: str) -> None:
+                if line not in said:
+                    said.add(line)
+                    shown.say(line)
+
+            return launch(
+                site,
+                tell=shown.tell,
+                say=say_once,
+                approved=approved,
+                deviation=deviation,
+                name=os.environ.get(LAUNCH),
+            )
+
+    outcome = until_approved(run, site, approved, asks=not json)
+    if json:
+        lifting = {} if lifted is None else {"was_paused": lifted.pause.plain()}
+        output.print_json({**_record(outcome), **lifting})
+    else:
+        typer.echo(_text(outcome, site, lifted))
+        for each in _open_sets(site) if outcome.already else ():
+            output.print_lines(set_lines(each, at_root(site.root)))
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def _open_sets(site: Site) -> list[SetRead]:
+    """The synthetic sets of a trained run that wait for somebody."""
+    from raykit.read.generation import read_sets
+
+    if not site.plan.generate:
+        return []
+    return [read for read in read_sets(site.store, site.name, now=time.time()) if read.command is not None]
+
+
+def set_lines(read: SetRead, at: str) -> Iterator[str]:
+    """How far a set is, and the command that goes on with it."""
+    from raykit.cli.setlines import line, way_on
+
+    yield f"  {line(read)}"
+    yield from way_on(read, at)
+
+
+def _record(outcome: Outcome) -> dict[str, object]:
+    return {
+        "experiment": outcome.experiment,
+        "run": outcome.run,
+        "reason": outcome.reason,
+        "cause": outcome.cause,
+        "update": outcome.update,
+        "already": outcome.already,
+        "detail": outcome.detail,
+        "ratio": outcome.ratio,
+        "curves": list(outcome.curves),
+        "qc": outcome.qc and {**outcome.qc.counts(), "complete": outcome.qc.backlog.complete},
+        "qc_pictures": list(outcome.pictures),
+        "cost_micros": outcome.cost,
+        "exit_code": outcome.exit_code,
+    }
+
+
+def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
+    at = at_root(site.root)
+    name, update = outcome.experiment, output.count(outcome.update)
+    if outcome.already:
+        word = "complete" if _is_whole(outcome) else "trained"
+        wrote = "nothing was written" if lifted is None else "its pause is over, and nothing else was written"
+        done = f"{name} is already {word}, at update {update}; {wrote}."
+        return f"{done}{_qc(outcome, site)}\n  see      raykit show {name}{at}"
+    pictures = "".join(f"\n  curves   {site.store.url}/{key}" for key in outcome.curves)
+    match outcome.reason:
+        case "completed":
+            ratio = "" if outcome.ratio is None else f", ratio {outcome.ratio:.3f} (no skill 1.000)"
+            early = f" ({outcome.detail})" if outcome.detail else ""
+            head = f"{name} is {'complete' if _is_whole(outcome) else 'trained'} at update {update}{early}{ratio}."
+            tail = f"\n  next     raykit show {name}{at}   raykit history {name}{at}   raykit check{at}"
+        case "paused" if outcome.cause == "ceiling":
+            head = f"{name} is paused at update {update}: {outcome.detail}; nothing is lost."
+            tail = (
+                f"\n  why      raykit budget show {name}{at}"
+                f"\n  continue raykit budget replan {name}{at} --reason ... --by NAME   then   raykit resume {name}{at}"
+            )
+        case "paused" if outcome.cause == "qc":
+            head = f"{name} is paused at update {update}: {outcome.detail}; nothing is lost."
+            tail = (
+                f"\n  look     raykit qc status {name}{at}   raykit report {name}{at}"
+                f'\n  continue raykit resume {name} --repair "what was decided, and why" --by NAME{at}'
+            )
+        case "failed" if outcome.cause == "qc":
+            head = f"{name} ended at update {update}: {(outcome.detail or '').removeprefix('gate: ')}"
+            tail = (
+                f"\n  look     raykit qc status {name}{at}   raykit report {name}{at}"
+                f'\n  continue raykit resume {name} --repair "what you changed" --by NAME{at}'
+            )
+        case "paused" | "preempted":
+            head = f"{name} stopped at update {update} ({outcome.detail or outcome.reason}); nothing is lost."
+            tail = f"\n  continue raykit resume {name}{at}"
+        case _:
+            head = f"{name} {outcome.reason} at update {update}: {outcome.detail or 'see the log'}"
+            tail = (
+                f"\n  look     raykit logs {name}{at}"
+                f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
+            )
+    return head + _cost(outcome, site) + pictures + _qc(outcome, site) + tail
+
+
+def _is_whole(outcome: Outcome) -> bool:
+    """Nothing of its QC is open or waits for a review: until then a run is trained, and not complete."""
+    return outcome.qc is None or outcome.qc.backlog.complete
+
+
+def _qc(outcome: Outcome, site: Site) -> str:
+    """How far the examinations are, where their pictures lie, and what is to be done."""
+    if outcome.qc is None:
+        return ""
+    from raykit.cli.qclook import counted
+    from raykit.pauses import way_on as ends
+    from raykit.qc.backlog import way_on
+
+    sheets = [key for key in outcome.pictures if key.endswith("sheet.png")]
+    sheet = "".join(f"\n  sheet    {site.store.url}/{key}" for key in sheets)
+    held = outcome.qc.pause
+    command = ends(held) if held is not None else way_on(outcome.qc.backlog, outcome.experiment)
+    first = "" if command is None else f"\n  then     {command}{at_root(site.root)}"
+    why = "" if held is None else f"\n           {output.clean(held.words)}"
+    if held is not None and held.pause.scope.startswith("contract:"):  # a suite, and its code is frozen
+        mended = f'raykit qc relock PLAN --deviation "what you changed" --by NAME{at_root(site.root)}'
+        first += f"\n  or       {mended}   once the recipe's own QC code is mended"
+    return f"\n  qc       {counted(outcome.qc)}{why}{sheet}{first}"
+
+
+def _cost(outcome: Outcome, site: Site) -> str:
+    if not outcome.cost:
+        return ""
+    from raykit.read.sizing import unit_of
+
+    spent = output.amount(outcome.cost, unit_of(site.plan))
+    show = f"raykit budget show {outcome.experiment}{at_root(site.root)}"
+    return f"\n  cost     {spent} for this launch; all of it: {show}"
