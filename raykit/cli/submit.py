@@ -22,6 +22,7 @@ from raykit.cli.options import (
     at_plan,
     at_root,
     is_scripted,
+    require_whole,
 )
 from raykit.errors import CancelledError, RaykitError
 
@@ -115,6 +116,7 @@ def _site(plan: str, root: str) -> Iterator[Site]:
         with at_plan(Path(plan)):
             yield site_of(Path(plan), root)
     else:
+        require_whole(plan, "submit", field="NAME")
         with stored_site(plan.removeprefix("experiment:"), root) as site:
             yield site
 

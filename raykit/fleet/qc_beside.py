@@ -1,170 +1,176 @@
-"""QC beside one launch: its workers on what training does not hold, and what a failed checkpoint means for the run.
+"""QC beside a launch or a search: its workers on what training does not hold, one pool for every run of it.
 
-The plan says what a failure does. `continue` says it once and goes on; `pause` pauses the experiment, as a person
-would; `stop` ends the run as failed, and no full run starts again before a repair is recorded. A failed checkpoint that
-a person has reviewed, or gone on in spite of, is answered.
+The oldest open check of all runs comes first. What a failed one means, `qc_heed` says: of a search it ends the trial
+whose check it is, and the others go on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
-from raykit.errors import GateError, RaykitError
+from raykit.errors import RaykitError
 from raykit.fleet.budget_actor import Seat, Teller
-from raykit.fleet.pool.lease import Price
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.pool.settings import PoolSettings, RayLost, Wants, not_watched
-from raykit.fleet.qc_pictures import draw_qc
+from raykit.fleet.pool.settings import RayLost, Wants, not_watched
+from raykit.fleet.qc_heed import counted, heed, unheeded_failures
+from raykit.fleet.qc_pictures import draw_lagging
 from raykit.fleet.qc_pool import QcPool
-from raykit.fleet.session import cpus_here, labels_of, require_room_here
-from raykit.fleet.site import RUN, Site
+from raykit.fleet.qc_room import price_of, settings_of, slots_of
+from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
-from raykit.plan import Plan
 from raykit.plan.tables import Qc
-from raykit.qc.backlog import Standing, told, unheeded
-from raykit.read.qc import QcRead, QcReader, read_qc
-from raykit.read.qc_runs import MAIN, Whose
-from raykit.read.sizing import pool_of, rate_of
-from raykit.store.base import ObjectStore
-from raykit.store.people import pause
+from raykit.qc.backlog import told, workable
+from raykit.read.qc import QcReader
+from raykit.read.qc_runs import RunsRead, RunsReader, Whose, whose_of
 
-QC_GATE = "qc"
-"""What a failed check fails where the plan says that it ends the run."""
-DRAIN_S = 600.0
-"""How long the end of a run waits for open checks, unless the plan says so."""
-ANSWER_S = 30.0
+DRAIN_S: Final = 600.0
+"""How long the end of the work waits for open checks, unless the plan says so."""
+ANSWER_S: Final = 30.0
 """How long a worker's lease waits for its answer: QC has time, and a launch that ends has not."""
-PICTURES_EVERY_S = 30.0
-GIGABYTE = 10**9
+PICTURES_EVERY_S: Final = 15.0
 
 
-# --- what there is for it -----------------------------------------------------------------------------------
+class QcBeside:
+    """The QC of one launch or search, from the start of its Ray to the end of what is open."""
 
-
-def spare_cpus(plan: Plan) -> int:
-    """The CPUs that there are here and that training does not hold."""
-    return cpus_here() - plan.run.workers * plan.run.threads
-
-
-def require_apart(plan: Plan) -> None:
-    """Let only a plan start whose checks have accelerators of their own, or a written reason to share.
-
-    Raises:
-        GateError: training would hold all CPUs that there are here; or the cluster of this Ray job is too small, or has
-            no node with the labels that the plan asks for.
-        RaykitError: that cluster could not be joined.
-    """
-    cpus = plan.run.workers + (0 if plan.qc is None else slots_of(plan))
-    require_room_here(cpus=cpus, labels=labels_of(plan, "train", "qc"))
-    if plan.qc is None or plan.qc.shares is not None or spare_cpus(plan) >= 1:
-        return
-    cpus, held = cpus_here(), plan.run.workers * plan.run.threads
-    fewer = "fewer run.workers or run.threads, or " if held > 1 else ""
-    raise GateError(
-        f"training takes {held} of the {cpus} CPUs that there are for it: checks would run on the same ones",
-        field="qc.shares",
-        rule="checks run beside training, on accelerators of their own",
-        remedy=f'{fewer}a written reason: qc.shares = "..."',
-    )
-
-
-def slots_of(plan: Plan) -> int:
-    """How many QC workers run at once beside training."""
-    pool = pool_of(plan, "qc")
-    wanted = pool.gpus if pool is not None and pool.gpus > 0 else 1
-    return max(1, min(wanted, spare_cpus(plan)))
-
-
-def settings_of(
-    plan: Plan, qc: Qc, price: Price, *, slots: int, gpus: float = 0.0, wants: Wants | None = None
-) -> PoolSettings:
-    """What the plan says of its workers; `wants` is what each asks Ray for beside a CPU and `gpus`."""
-    return PoolSettings(
-        deadline_s=qc.deadline_s,
-        memory_bytes=None if qc.memory_gb is None else int(qc.memory_gb * GIGABYTE),
-        slots=slots,
-        gpus=gpus,
-        wants=wants or {},
-        price=price,
-    )
-
-
-def price_of(plan: Plan, spending: Spending) -> Price:
-    """What an hour of one worker costs."""
-    rate, source = rate_of(plan, spending.ledger.book, "qc")
-    return Price(
-        rate=rate,
-        source=source,
-        margin_permille=spending.sizing.margin_permille,
-        projection=spending.attempts.projection,
-    )
-
-
-# --- what a failure means -----------------------------------------------------------------------------------
-
-
-def unheeded_failures(read: QcRead) -> tuple[Standing, ...]:
-    """Failed checkpoints without an answer, where the plan does not simply continue."""
-    if read.on_failure == "continue":
-        return ()
-    return unheeded(read.backlog, read.acts.qc_seen_at)
-
-
-def heed(store: ObjectStore, read: QcRead, *, launch: str) -> str | None:
-    """Do what the plan says about failures without an answer; why the run has to end as failed, where it says so.
-
-    Raises:
-        CorruptError: the experiment's log is damaged.
-        UnknownOutcomeError: the reply was lost; heed it again.
-        StoreUnavailableError: the store did not answer.
-    """
-    unanswered = unheeded_failures(read)
-    if not unanswered:
-        return None
-    why = told(unanswered[0]) if read.run == MAIN else f"{read.run}: {told(unanswered[0])}"
-    if read.on_failure == "stop":
-        return f"gate: {why}"
-    scope, person = f"experiment:{read.experiment}", f"launch {launch}"
-    pause(store, scope, cause="qc", reason=why, person=person, at=time.time())
-    return None
-
-
-def require_answered(store: ObjectStore, experiment: str, *, ended: bool) -> None:
-    """Let only a run go on whose failed checkpoints somebody has answered, where its plan does not simply continue.
-
-    `ended`: a failed check has ended the run, so that the answer is a repair.
-
-    Raises:
-        GateError: a checkpoint failed, and nobody has said what is done about it.
-        CorruptError: a log or a record is damaged.
-        StoreUnavailableError: the store did not answer.
-    """
-    read = read_qc(store, experiment, RUN, now=time.time())
-    found = () if read is None else unheeded_failures(read)
-    if found:
-        raise GateError(
-            f"{told(found[0])}, and nobody has said what is done about it",
-            field="qc.on_failure",
-            value=None if read is None else read.on_failure,
-            rule="a failed check goes to a person before more is spent",
-            remedy=f'raykit resume {experiment} --repair "what you changed" --by NAME'
-            if ended
-            else f"raykit qc review {experiment} --update {found[0].update} --verdict failed --note ... --by NAME",
+    def __init__(
+        self,
+        site: Site,
+        qc: Qc,
+        launch: str,
+        spending: Spending,
+        seat: Seat,
+        *,
+        folder: Path,
+        gpus: float,
+        wants: Wants | None = None,
+        say: Callable[[str], None],
+        ray_lost: RayLost = not_watched,
+    ) -> None:
+        """Those of the plan's run are examined, or of every trial, those that begin meanwhile included."""
+        whose = whose_of(site.plan)
+        self._site = site
+        self._qc = qc
+        self._launch = launch
+        self._say = say
+        self._reader = RunsReader(site.store, site.name, whose)
+        self._pool = pool_beside(
+            site,
+            qc,
+            whose,
+            launch,
+            spending,
+            seat,
+            folder=folder,
+            gpus=gpus,
+            wants=wants,
+            say=say,
+            ray_lost=ray_lost,
         )
+        self._failed: tuple[int, ...] = ()
+        """Of the newest glance that was heeded."""
+        self._told: set[tuple[str, str]] = set()
+        """Failed checks that were said, by run and checkpoint."""
+        self._ends: dict[str, str] = {}
+        self._drawn: dict[str, int] = {}
+        """By run: how many receipts its pictures show."""
+        self._drawn_at = 0.0
+        self.pictures: dict[str, str] = {}
+        """By file: its key in the store."""
+        self.suite: str | None = None
+        """The suite of the newest failure."""
 
+    def turn(self) -> Glance:
+        """One look at the pool; heeds what has failed since the one before. Never raises, and never waits for long."""
+        glance = self._pool.turn()
+        self._see(glance)
+        return glance
 
-def words(glance: Glance) -> str | None:
-    """`5 of 11`, `5 of 11, 1 failed`; None before anything is known."""
-    return counted(glance.counts) if glance.counts else None
+    def ends(self, run: str) -> str | None:
+        """Why a run has to end as failed: a check of it has failed, and the plan says so. None if nothing ends it."""
+        return self._ends.get(run)
 
+    def words(self, run: str) -> str | None:
+        """How far the checks of a run are: `5 of 11, 1 failed`; None before anything is known of it."""
+        read = self._pool.read
+        of = None if read is None else read.of(run)
+        return None if of is None else counted(of.counts())
 
-def counted(counts: Mapping[str, int]) -> str:
-    """`5 of 11`, `5 of 11, 1 failed`."""
-    failed, required = counts.get("failed", 0), counts.get("required", 0)
-    done = counts.get("passed", 0) + failed
-    return f"{done} of {required}" + (f", {failed} failed" if failed else "")
+    def open_of(self, run: str) -> int:
+        """How many checks of a run somebody could take now, or is at. Reads the store; one that is parked waits for a
+        person, and is not among them.
+
+        Raises:
+            CorruptError: a log or a record is damaged.
+            StoreUnavailableError: the store did not answer.
+        """
+        read = QcReader(self._site.store, self._site.name, run).look(now=time.time())
+        return 0 if read is None else workable(read.backlog)
+
+    def draw(self, *, last: bool = False) -> None:
+        """Draw charts and contact sheet of a run with new receipts anew, if the last drawing is a while ago.
+
+        One run at a time, since those that train wait meanwhile; at the end all that are left.
+        """
+        if not last and time.monotonic() - self._drawn_at < PICTURES_EVERY_S:
+            return
+        most = None if last else 1
+        self.pictures |= draw_lagging(
+            self._site.store, self._reader, drawn=self._drawn, most=most, say=self._say
+        )
+        self._drawn_at = time.monotonic()
+
+    def drain(self, stop: Callable[[], str | None], tell: Callable[[Glance], None]) -> Glance:
+        """Once nothing trains any more: go on until nothing is open, for as long as the plan waits."""
+
+        def seen(glance: Glance) -> None:
+            self._see(glance)
+            tell(glance)
+
+        return self._pool.drain(self._qc.drain_s or DRAIN_S, stop, seen)
+
+    def close(self, *, grace_s: float) -> Glance:
+        """End the workers; what is in hand may be finished for so long. Twice is fine."""
+        glance = self._pool.close(grace_s=grace_s)
+        self.draw(last=True)
+        return glance
+
+    def read(self) -> RunsRead | None:
+        """How far everything is now; None if that cannot be read."""
+        try:
+            return self._reader.look(now=time.time())
+        except RaykitError as error:
+            self._say(f"how far the QC is could not be read: {error}")
+            return None
+
+    def _see(self, glance: Glance) -> None:
+        if glance.failed == self._failed:
+            return
+        try:
+            self._heed()
+        except RaykitError as error:
+            self._say(f"what a failed check means could not be read ({error}); it is looked at again")
+        else:
+            self._failed = glance.failed
+
+    def _heed(self) -> None:
+        """Say what has failed, and do what the plan says about it."""
+        found = self._reader.look(now=time.time())
+        for read in () if found is None else found.reads:
+            whose = "" if found is None or not found.trials else f"{read.run}: "
+            for each in read.backlog.failed:
+                key = (read.run, each.wanted.checkpoint)
+                if key not in self._told:
+                    self._say(f"! {whose}{told(each)}")
+                    self._told.add(key)
+            if unheeded_failures(read):
+                self.suite = read.suite.digest
+                why = heed(self._site.store, read, launch=self._launch)
+                if why is not None:
+                    self._ends.setdefault(read.run, why)
 
 
 def pool_beside(
@@ -194,111 +200,3 @@ def pool_beside(
         say=say,
         ray_lost=ray_lost,
     )
-
-
-# --- beside a launch ----------------------------------------------------------------------------------------
-
-
-class QcBeside:
-    """The QC of one launch, from the start of its Ray to the end of what is open."""
-
-    def __init__(
-        self,
-        site: Site,
-        qc: Qc,
-        launch: str,
-        spending: Spending,
-        seat: Seat,
-        *,
-        folder: Path,
-        gpus: float,
-        wants: Wants | None = None,
-        say: Callable[[str], None],
-        ray_lost: RayLost = not_watched,
-    ) -> None:
-        self._site = site
-        self._qc = qc
-        self._launch = launch
-        self._say = say
-        self._reader = QcReader(site.store, site.name, RUN)
-        self._pool = pool_beside(
-            site,
-            qc,
-            RUN,
-            launch,
-            spending,
-            seat,
-            folder=folder,
-            gpus=gpus,
-            wants=wants,
-            say=say,
-            ray_lost=ray_lost,
-        )
-        self._told: set[int] = set()
-        self._done = 0
-        self._drawn = (0, 0.0)
-        """How many receipts the newest pictures show, and when they were drawn."""
-        self.pictures: dict[str, str] = {}
-        """By file: its key in the store."""
-        self.suite: str | None = None
-        """The suite of the newest failure."""
-        self.ends_run: str | None = None
-        """Why the run has to end as failed, once a checkpoint has failed and the plan says so."""
-
-    def turn(self) -> Glance:
-        """One look at the pool; heeds what has failed since the one before. Never raises, and never waits for long."""
-        glance = self._pool.turn()
-        self._see(glance)
-        return glance
-
-    def _see(self, glance: Glance) -> None:
-        self._done = glance.counts.get("passed", 0) + glance.counts.get("failed", 0)
-        if set(glance.failed) - self._told:
-            try:
-                self._heed()
-            except RaykitError as error:
-                self._say(f"what a failed check means could not be read ({error}); it is looked at again")
-
-    def draw(self, *, last: bool = False) -> None:
-        """Draw charts and contact sheet anew, if there are new receipts and the last drawing is a while ago."""
-        drawn, at = self._drawn
-        if self._done == drawn or not (last or time.monotonic() - at >= PICTURES_EVERY_S):
-            return
-        self._drawn = (self._done, time.monotonic())
-        self.pictures |= draw_qc(self._site.store, self._reader, say=self._say)
-
-    def drain(self, stop: Callable[[], str | None], tell: Callable[[Glance], None]) -> Glance:
-        """Once training is complete: go on until nothing is open, for as long as the plan waits."""
-
-        def seen(glance: Glance) -> None:
-            self._see(glance)
-            tell(glance)
-
-        return self._pool.drain(self._qc.drain_s or DRAIN_S, stop, seen)
-
-    def close(self, *, grace_s: float) -> Glance:
-        """End the workers; what is in hand may be finished for so long. Twice is fine."""
-        glance = self._pool.close(grace_s=grace_s)
-        self._done = glance.counts.get("passed", 0) + glance.counts.get("failed", 0)
-        self.draw(last=True)
-        return glance
-
-    def read(self) -> QcRead | None:
-        """How far everything is now; None if that cannot be read."""
-        try:
-            return self._reader.look(now=time.time())
-        except RaykitError as error:
-            self._say(f"how far the QC is could not be read: {error}")
-            return None
-
-    def _heed(self) -> None:
-        """Say what has failed, and do what the plan says about it."""
-        read = self._reader.look(now=time.time())
-        if read is None:
-            return
-        for each in read.backlog.failed:
-            if each.update not in self._told:
-                self._say(f"! {told(each)}")
-        self.suite = read.suite.digest
-        self.ends_run = heed(self._site.store, read, launch=self._launch) or self.ends_run
-        self._told |= {each.update for each in read.backlog.failed}

@@ -1,4 +1,4 @@
-"""The charts and the contact sheet of a run's examinations, drawn while it goes on. Derived: none ends a run."""
+"""The charts and contact sheets of examinations, drawn while their runs go on. Derived: none ends a run."""
 
 from __future__ import annotations
 
@@ -6,41 +6,20 @@ import time
 from collections.abc import Callable
 
 from raykit.errors import RaykitError
-from raykit.read.qc import QcRead, QcReader
+from raykit.read.qc import QcRead
 from raykit.read.qc_runs import RunsReader, Whose
 from raykit.report.qc_files import put_pictures
 from raykit.store.base import ObjectStore
-
-
-def draw_qc(store: ObjectStore, reader: QcReader, *, say: Callable[[str], None]) -> dict[str, str]:
-    """Draw every picture anew; the keys by file. What cannot be drawn is said, and stops nothing."""
-    try:
-        read = reader.look(now=time.time())
-        if read is None:
-            return {}
-        return put_pictures(
-            store,
-            reader.experiment,
-            suite=read.suite,
-            roster=reader.roster(read.suite),
-            standings=read.backlog.standings,
-            say=say,
-        )
-    except RaykitError as error:
-        say(f"the pictures of QC could not be drawn: {error}")
-        return {}
 
 
 def draw_of(
     store: ObjectStore, experiment: str, whose: Whose, *, say: Callable[[str], None]
 ) -> dict[str, str]:
     """Draw every picture of one run or of every trial anew; the keys by file."""
-    if isinstance(whose, str):
-        return draw_qc(store, QcReader(store, experiment, whose), say=say)
-    return draw_runs(store, RunsReader(store, experiment, whose), drawn={}, say=say)
+    return draw_lagging(store, RunsReader(store, experiment, whose), drawn={}, say=say)
 
 
-def draw_runs(
+def draw_lagging(
     store: ObjectStore,
     reader: RunsReader,
     *,
@@ -48,31 +27,32 @@ def draw_runs(
     most: int | None = None,
     say: Callable[[str], None],
 ) -> dict[str, str]:
-    """Draw the pictures of trials that have more receipts than their newest pictures show; the keys by file.
+    """Draw the pictures of runs that have more receipts than their newest pictures show; the keys by file.
 
-    `drawn` says by run how many those show, and is kept up to date; `most` is for how many trials, those that lag most.
-    Each file has its run's name before its own.
+    `drawn` says by run how many those show, and is kept up to date; `most` is for how many runs, those that lag most.
+    Each file of a trial has its run's name before its own. What cannot be drawn is said, and stops nothing.
     """
     keys: dict[str, str] = {}
     try:
         found = reader.look(now=time.time())
-        done = {} if found is None else {read.run: _receipts(read) for read in found.reads}
-        lagging = sorted(done, key=lambda run: drawn.get(run, 0) - done[run])
-        for run in [run for run in lagging if done[run] > drawn.get(run, 0)][:most]:
-            assert found is not None
-            read = found.of(run)
-            assert read is not None
+        if found is None:
+            return keys
+        lags = {read.run: _receipts(read) - drawn.get(read.run, 0) for read in found.reads}
+        lagging = sorted(
+            (read for read in found.reads if lags[read.run] > 0), key=lambda read: -lags[read.run]
+        )
+        for read in lagging[:most]:
             keys |= put_pictures(
                 store,
                 reader.experiment,
                 suite=read.suite,
                 roster=reader.roster(read.suite),
                 standings=read.backlog.standings,
-                title=f"{reader.experiment}/{read.run}",
-                prefix=f"{read.run}-",
+                title=f"{reader.experiment}/{read.run}" if found.trials else None,
+                prefix=f"{read.run}-" if found.trials else "",
                 say=say,
             )
-            drawn[run] = done[run]
+            drawn[read.run] = _receipts(read)
     except RaykitError as error:
         say(f"the pictures of QC could not be drawn: {error}")
     return keys

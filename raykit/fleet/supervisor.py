@@ -15,12 +15,14 @@ from raykit.fleet.claim import Claimed, claim, completed_at
 from raykit.fleet.metrics import Dashboard
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.qc_beside import QcBeside, slots_of, words
+from raykit.fleet.qc_beside import QcBeside
+from raykit.fleet.qc_heed import words
+from raykit.fleet.qc_room import slots_of
 from raykit.fleet.run_loop import RunLoop, Say, Tell
 from raykit.fleet.session import RayHere, labels_of, open_ray
 from raykit.fleet.shown import shown_of
 from raykit.fleet.signals import Signals
-from raykit.fleet.site import Site
+from raykit.fleet.site import RUN, Site
 from raykit.fleet.spending import Approving
 from raykit.fleet.training import Training
 from raykit.read.qc import QcRead, read_qc
@@ -222,7 +224,7 @@ class _Beside:
 
     @property
     def failed(self) -> str | None:
-        return None if self.checks is None else self.checks.ends_run
+        return None if self.checks is None else self.checks.ends(RUN)
 
     @property
     def suite(self) -> str | None:
@@ -234,7 +236,8 @@ class _Beside:
 
     def read(self) -> QcRead | None:
         """How far the QC is; None if there is none, or it cannot be read."""
-        return None if self.checks is None else self.checks.read()
+        found = None if self.checks is None else self.checks.read()
+        return None if found is None else found.of(RUN)
 
     @property
     def pictures(self) -> tuple[str, ...]:

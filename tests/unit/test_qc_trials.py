@@ -16,10 +16,10 @@ from maketrials import TrialsMaker
 from qchooks import AT, Examine, work
 
 from raykit.errors import StoreUnavailableError
-from raykit.fleet import qc_trials
+from raykit.fleet import qc_beside
 from raykit.fleet.pool.pool import Glance
+from raykit.fleet.qc_beside import QcBeside
 from raykit.fleet.qc_desk import QcDesk
-from raykit.fleet.qc_trials import TrialsQc
 from raykit.read.qc import read_qc
 from raykit.read.qc_runs import BegunTrials, RunsRead, read_qc_of
 from raykit.records import Request
@@ -315,7 +315,7 @@ def test_a_reader_of_a_store_that_does_not_answer_says_so() -> None:
 
 
 def test_a_failed_check_ends_its_own_trial_only(store: MemoryStore) -> None:
-    from raykit.fleet.qc_beside import heed
+    from raykit.fleet.qc_heed import heed
 
     maker = TrialsMaker(store, on_failure="stop")
     for row in (1, 2):
@@ -331,7 +331,7 @@ def test_a_failed_check_ends_its_own_trial_only(store: MemoryStore) -> None:
 
 
 def test_a_failed_check_pauses_the_experiment_where_the_plan_says_so(store: MemoryStore) -> None:
-    from raykit.fleet.qc_beside import heed
+    from raykit.fleet.qc_heed import heed
 
     maker = TrialsMaker(store, on_failure="pause")
     maker.trained(1)
@@ -368,13 +368,13 @@ class Pool:
         return self.turn()
 
 
-def beside(maker: TrialsMaker, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> TrialsQc:
+def beside(maker: TrialsMaker, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> QcBeside:
     """The QC of a search, but for its workers."""
-    monkeypatch.setattr(qc_trials, "pool_beside", lambda *_, **__: Pool(maker))
-    site: Any = SimpleNamespace(store=maker.store, name=maker.experiment)
+    monkeypatch.setattr(qc_beside, "pool_beside", lambda *_, **__: Pool(maker))
+    site: Any = SimpleNamespace(store=maker.store, name=maker.experiment, plan=SimpleNamespace(search=True))
     qc: Any = SimpleNamespace(drain_s=1.0)
     none: Any = None
-    return TrialsQc(site, qc, "f00d", none, none, folder=Path(), gpus=0.0, say=lines.append)
+    return QcBeside(site, qc, "f00d", none, none, folder=Path(), gpus=0.0, say=lines.append)
 
 
 def test_a_failed_check_is_said_once_and_ends_its_row_where_the_plan_says_so(
@@ -386,24 +386,24 @@ def test_a_failed_check_is_said_once_and_ends_its_row_where_the_plan_says_so(
         maker.runs[row].examine(0)
     qc = beside(maker, monkeypatch, lines)
     qc.turn()
-    assert (qc.ends_row("trial-001"), qc.ends_row("trial-002"), lines) == (None, None, [])
+    assert (qc.ends("trial-001"), qc.ends("trial-002"), lines) == (None, None, [])
     maker.runs[2].examine(10, findings=[failed()])
     for _ in range(2):
         qc.turn()
     assert lines == ["! trial-002: update 10 failed its QC: ratio 0.41, wanted > 0.35"]
-    assert qc.ends_row("trial-001") is None
-    why = qc.ends_row("trial-002")
+    assert qc.ends("trial-001") is None
+    why = qc.ends("trial-002")
     assert why is not None and why.startswith("gate: trial-002: update 10 failed its QC")
     assert qc.suite == maker.suite
     # the same update of another trial is another failure; and a process that begins anew finds both
     maker.runs[1].examine(10, findings=[failed()])
     qc.turn()
-    assert qc.ends_row("trial-001") is not None
+    assert qc.ends("trial-001") is not None
     after = beside(maker, monkeypatch, lines)
     after.turn()
-    assert (after.ends_row("trial-001"), after.ends_row("trial-002")) == (
-        qc.ends_row("trial-001"),
-        qc.ends_row("trial-002"),
+    assert (after.ends("trial-001"), after.ends("trial-002")) == (
+        qc.ends("trial-001"),
+        qc.ends("trial-002"),
     )
 
 
@@ -417,7 +417,7 @@ def test_a_failed_check_is_only_said_where_the_plan_goes_on(
     qc = beside(maker, monkeypatch, lines)
     qc.drain(lambda: None, lambda glance: None)
     assert len(lines) == 1
-    assert qc.ends_row("trial-001") is None
+    assert qc.ends("trial-001") is None
     assert read_acts(store, maker.experiment).pauses == {}
     qc.close(grace_s=0.0)
     pictures = [key.rpartition("/")[2] for key in store.objects if "/qc/pictures/" in key]

@@ -159,6 +159,11 @@ def test_a_plan_that_is_wrong_is_refused_before_anybody_is_asked(
     assert done.code == 2 and "run.updates" in done.err and not server.asked
 
 
+def test_a_trial_is_not_sent_without_its_search(server: JobsServer, raykit: Raykit) -> None:
+    done = raykit("submit", "lr-search/trial-007", "--address", server.url)
+    assert done.code == 2 and "raykit submit lr-search" in done.err and not server.asked
+
+
 def test_a_credential_in_a_plan_goes_nowhere(server: JobsServer, raykit: Raykit, plan: Path) -> None:
     secret = "AKIA" + "ABCDEFGHIJKLMNOP"
     plan.write_text(plan.read_text().replace("Does the test pass?", f"Does {secret} pass?"))

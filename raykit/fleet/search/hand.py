@@ -168,7 +168,7 @@ class Hand:
             row = self._table.state.row(n)
             checks = self._checks
             if came.end == "completed" and checks is not None and waits:
-                failed = checks.ends_row(row.run)
+                failed = checks.ends(row.run)
                 if failed is not None:
                     came = Came(end="failed", detail=failed)
                 elif checks.open_of(row.run):

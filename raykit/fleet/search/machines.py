@@ -11,8 +11,8 @@ import ray
 from raykit.fleet.budget_actor import Seat, open_seat
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.purse import Purse
-from raykit.fleet.qc_beside import slots_of
-from raykit.fleet.qc_trials import TrialsQc
+from raykit.fleet.qc_beside import QcBeside
+from raykit.fleet.qc_room import slots_of
 from raykit.fleet.search.exchange import Exchange
 from raykit.fleet.search.opening import Opened
 from raykit.fleet.search.room import room_of
@@ -39,7 +39,7 @@ class Checks(Protocol):
         """The suite of the newest failure."""
         ...
 
-    def ends_row(self, run: str) -> str | None:
+    def ends(self, run: str) -> str | None:
         """Why a row has to end as failed; None if nothing ends it."""
         ...
 
@@ -111,7 +111,7 @@ class RayMachines:
         self._say = say
         self._ray: RayHere | None = None
         self._tuning: Tuning | None = None
-        self._checks: TrialsQc | None = None
+        self._checks: QcBeside | None = None
         self._served: Any = None
         """The budget actor lives as long as this handle."""
         self.most = 0
@@ -145,7 +145,7 @@ class RayMachines:
         )
         self._tuning.start()
         if plan.qc is not None:
-            self._checks = TrialsQc(
+            self._checks = QcBeside(
                 site,
                 plan.qc,
                 opened.driver,
@@ -169,7 +169,7 @@ class RayMachines:
         return purse.door()
 
     @property
-    def checks(self) -> TrialsQc | None:
+    def checks(self) -> QcBeside | None:
         """The pool that serves every row."""
         return self._checks
 

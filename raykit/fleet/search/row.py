@@ -58,7 +58,7 @@ class Heard:
 
     @property
     def _failed_check(self) -> str | None:
-        return None if self.checks is None else self.checks.ends_row(self.run)
+        return None if self.checks is None else self.checks.ends(self.run)
 
     @property
     def suite(self) -> str | None:
