@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 DEMO   := demo
 STORE  := $(DEMO)/store
 
-.PHONY: help install demo prove test test-ray test-store test-plain test-long check chaos bench clean
+.PHONY: help install demo prove test test-ray test-store test-plain test-long check explore chaos bench clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -53,6 +53,9 @@ check: $(STAMP)  ## lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+explore: $(STAMP) ## other examples for every property, each time
+	$(BIN)/python -m pytest -m "hypothesis and not slow and not long and not gpu" --hypothesis-profile explore --timeout 600
 
 chaos: $(STAMP)  ## the large kill counts
 	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800

@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from nursery import Nursery
 
-# how fast a machine is that does other things meanwhile is no property of the code
-settings.register_profile("raykit", deadline=None)
+# The same examples every time; how fast a machine is that does other things meanwhile is no property of the code.
+settings.register_profile("raykit", deadline=None, derandomize=True)
+# Other examples every time, and more of them: `make explore`. What it finds becomes an `@example`.
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("raykit")
 
 

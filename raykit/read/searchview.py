@@ -5,6 +5,7 @@ Nothing is read here: `raykit.read.search` fills these in.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -531,7 +532,7 @@ def verdict_of(
         return None
     seeds = _by_setting(rows)
     known = seeds.get(incumbent, ())
-    value = sum(each / len(known) for each in known) if known else None
+    value = statistics.mean(known) if known else None
     gain = None
     if value is not None:
         gain = value - picked.value if mode == "min" else picked.value - value

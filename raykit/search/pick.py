@@ -6,7 +6,7 @@ what became of those that do not count.
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -68,8 +68,8 @@ def _order(state: SearchState, value: float) -> float:
 
 
 def _mean(rows: Sequence[RowState]) -> float:
-    # divided first: the sum of two large values may be infinite, their mean is not
-    return math.fsum(each.value / len(rows) for each in rows if each.value is not None)
+    # exact, then rounded once: neither the sum of two large values nor a share of a tiny one is a float
+    return statistics.mean(each.value for each in rows if each.value is not None)
 
 
 def _considered(state: SearchState) -> Iterator[tuple[RowState, ...]]:
