@@ -22,7 +22,7 @@ from raykit.store.commit import newest_good
 from raykit.store.local import LocalStore
 
 SHORT = {"updates": "2", "checkpoint_every": "2", "curves": '{ every = 2, smooth = "ema 0.9" }'}
-FINISH_EVERY = 8
+FINISH_EVERY = 4
 """Every so many kills, the run is also finished and compared; each kill is checked."""
 
 
@@ -32,7 +32,14 @@ def at_root(run: Launches, root: Path) -> Launches:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["every fifth", "every"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(11, id="every eleventh"),
+        pytest.param(5, id="every fifth", marks=pytest.mark.long),
+        pytest.param(1, id="every", marks=pytest.mark.slow),
+    ],
+)
 def test_a_kill_before_every_disk_operation(nursery: Nursery, tmp_path: Path, step: int) -> None:
     run = Launches(nursery, freeze_job(tmp_path / "template", write_job(tmp_path / "job", SHORT)))
     run.killed({"put": '"event":"commit"', "when": "after"})

@@ -123,13 +123,17 @@ def test_a_kill_inside_an_update(
     ends_the_same(run, undisturbed(plan))
 
 
-MANY = {"four-ranks", "two-ranks-two-loaders"}
-"""Left to `make chaos`: three ranks, and two loaders, are what differs in kind."""
+LATER = {
+    "four-ranks": pytest.mark.slow,
+    "two-ranks-two-loaders": pytest.mark.slow,
+    "early-stop": pytest.mark.long,
+    "fp16-scaler": pytest.mark.long,
+    "two-loaders": pytest.mark.long,
+}
+"""Left to slower tiers: three ranks are what differs in kind, and what is long here is killed at one moment above."""
 
 
-@pytest.mark.parametrize(
-    "plan", [pytest.param(plan, marks=pytest.mark.slow) if plan in MANY else plan for plan in PLANS]
-)
+@pytest.mark.parametrize("plan", [pytest.param(plan, marks=LATER.get(plan, ())) for plan in PLANS])
 def test_kills_at_random_moments(
     plan: str, nursery: Nursery, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:

@@ -225,7 +225,7 @@ def a_thousand_requests(account: Account, seed: int, *, kills: int) -> None:
     account.check()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_thousand_requests_below_five_dollars_are_forty_nine(account: Account, seed: int) -> None:
     """covers GOLD-17"""
     a_thousand_requests(account, seed, kills=4)
