@@ -30,8 +30,9 @@ from raykit.fleet.session import start_local
 from raykit.ids import digest_of
 from raykit.records import AccountOpened, Line, Planned, Record, Terms
 from raykit.store.base import ObjectStore
+from raykit.store.disk import Disk
 from raykit.store.ledger import Ask, Ledger
-from raykit.store.local import Disk, LocalStore
+from raykit.store.local import LocalStore
 from raykit.train.directive import BEAT_S
 
 ACCOUNT = "benchmark"

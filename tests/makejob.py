@@ -30,8 +30,9 @@ from raykit.store.commit import Slot, write_file, write_manifest
 from raykit.store.inputs import freeze_inputs
 from raykit.train import frozen
 from raykit.train.build import make_model
+from raykit.train.find_recipe import load_recipe
 from raykit.train.inputs import dataset_of, describe_dataset
-from raykit.train.recipe import check_params, load_recipe
+from raykit.train.params import check_params
 from raykit.train.state import Live, hold
 from raykit.work.gen_probe import Probe, Real, probe
 from raykit.work.gen_unit import Producer, Teacher

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raykit.cli import look, output
+from raykit.cli import output, runlook
 from raykit.cli.options import (
     DEFAULT_ROOT,
     By,
@@ -71,7 +71,7 @@ def list_(run: Run, trial: Trial = None, root: Root = DEFAULT_ROOT, as_json: Jso
     elif not view.commits:
         print(f"{view.id} has no checkpoints yet")
     else:
-        print(look.commits_table(view, selected, scored, kept))
+        print(runlook.commits_table(view, selected, scored, kept))
 
 
 def _kept(store: ObjectStore, experiment: str) -> dict[str, list[str]]:
@@ -89,7 +89,7 @@ def _kept(store: ObjectStore, experiment: str) -> dict[str, list[str]]:
 
 def scores(found: ReadRoot, view: RunView) -> dict[int, float | None]:
     """What the plan selects by, at each update where it was measured; nothing where the history is damaged."""
-    from raykit.read.view import selection
+    from raykit.read.seen import selection
 
     chosen = selection(view.lock)
     if chosen is None:

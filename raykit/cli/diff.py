@@ -14,7 +14,7 @@ from raykit.cli.options import DEFAULT_ROOT, Json, Root, open_root
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
     from raykit.read import RunView
-    from raykit.read.searchview import RowRead
+    from raykit.read.search import RowRead
 
 MOST_TEXT = 60
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from raykit.budget.amounts import shown
-from raykit.cli import look, output
+from raykit.cli import look, output, runlook
 from raykit.cli.dossier_facts import LISTED, UNKNOWN, Facts, came_to, made_of, unit_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _value(value: object) -> str:
 
 
 def _job_rows(dossier: Dossier) -> Iterator[tuple[str, ...]]:
-    start = "the start" if dossier.view is None else look.origin(dossier.view)
+    start = "the start" if dossier.view is None else runlook.origin(dossier.view)
     for job in dossier.jobs:
         place = job.place
         yield job.launch, "", look.moment(job.at), place.host, str(place.pid), "", _job_end(job)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
     from raykit.read import RunView
     from raykit.read.money import Ledgers
-    from raykit.read.searchview import SearchRead
+    from raykit.read.search import SearchRead
     from raykit.read.working import Working
     from raykit.store.log import RunLog
 
@@ -207,7 +207,8 @@ class Following:
 
     def _look(self, run: Stopping) -> bool:
         """Tell what is new of one run; whether it is still at work."""
-        from raykit.read.view import LIVE, patience_s, state_of
+        from raykit.read.seen import patience_s, state_of
+        from raykit.read.view import LIVE
         from raykit.store.place import alive
 
         now = time.time()

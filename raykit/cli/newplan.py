@@ -59,7 +59,7 @@ def new(
         return
     assert recipe is not None
     from raykit.plan.template import plan_text
-    from raykit.train.recipe import load_recipe, recipe_folder
+    from raykit.train.find_recipe import load_recipe, recipe_folder
 
     found = load_recipe(recipe, recipe_folder(recipe, out))
     chosen = safe_name(name or _free_name(_name_of(recipe), root))
@@ -195,7 +195,7 @@ def _continue_adopted(
     base: str, recipe: str, out: Path, name: str | None, root: str, trained: int, *, as_json: bool
 ) -> None:
     from raykit.plan.template import plan_text
-    from raykit.train.recipe import load_recipe, recipe_folder
+    from raykit.train.find_recipe import load_recipe, recipe_folder
 
     found = load_recipe(recipe, recipe_folder(recipe, out))
     chosen = safe_name(name or _free_name(f"{base}-next", root))
@@ -266,8 +266,9 @@ def _rows(store: ObjectStore, base: LockedBase, lock: Lock, settings: Mapping[st
     from raykit.read.candidates import run_of_key
     from raykit.review import words
     from raykit.store.plans import newest_lock, read_run_plan
+    from raykit.train.find_recipe import load_recipe, recipe_folder
     from raykit.train.inputs import describe_dataset, open_dataset
-    from raykit.train.recipe import check_params, load_recipe, recipe_folder
+    from raykit.train.params import check_params
 
     locked = newest_lock(store, base.experiment)
     if locked is None or lock.settings.get("data"):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from raykit.plan import LockedBase, Plan
     from raykit.read import Root as ReadRoot
     from raykit.read.money import Money
-    from raykit.read.searchview import SearchRead
+    from raykit.read.search import SearchRead
     from raykit.records import Record
     from raykit.store.base import ObjectStore
 
@@ -406,7 +406,7 @@ def _restart(target: str, root: str) -> tuple[Plan, LockedBase | None, tuple[tup
     from raykit.fleet.site import place, stored_site
     from raykit.read.planfile import read_plan_file
     from raykit.review import restart_facts, review
-    from raykit.train.recipe import recipe_folder
+    from raykit.train.find_recipe import recipe_folder
 
     with ExitStack() as stack:
         if _is_file(target):

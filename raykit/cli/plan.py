@@ -107,7 +107,7 @@ def _judge(path: Path, root: str) -> tuple[Case, Review, Refusal | None]:
     from raykit.fleet.evidence import gather
     from raykit.fleet.spending import require_same_ceiling
     from raykit.review import require_passed, review
-    from raykit.train.recipe import recipe_folder
+    from raykit.train.find_recipe import recipe_folder
 
     try:
         case = gather(_placed(plan, data, recipe_folder(plan.recipe, path), root))

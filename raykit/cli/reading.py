@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from raykit.cli import look, output, searchlook, setlines
+from raykit.cli import checklook, historylook, look, output, runlook, searchlook, setlines
 from raykit.cli.checkpoints import Run, scores
 from raykit.cli.options import DEFAULT_ROOT, Json, Root, Trial, at_root, open_root, require_store, run_named
 from raykit.cli.progress import bar
@@ -254,7 +254,9 @@ def show(run: Run, trial: Trial = None, root: Root = DEFAULT_ROOT, as_json: Json
         output.print_json({**({} if view is None else view.plain()), "ledger": dossier.plain()})
         return
     if view is not None:
-        _print(look.run_lines(view, _selected(found, view), scores(found, view), time.time(), at_root(root)))
+        _print(
+            runlook.run_lines(view, _selected(found, view), scores(found, view), time.time(), at_root(root))
+        )
         if view.row is not None and found.has_search(view.experiment):
             output.print_lines(searchlook.one_row(found.search(view.experiment), view.row, at_root(root)))
         print()
@@ -426,16 +428,16 @@ def history(
 
 def _print_rows(table: AnyTable, last: int | None) -> None:
     rows = list(table.rows()) if last is None else table.tail(last)
-    shown = [rows[i] for i in look.some(len(rows), look.TABLE_ROWS)] if last is None else rows
+    shown = [rows[i] for i in historylook.some(len(rows), historylook.TABLE_ROWS)] if last is None else rows
     match table.series:
         case "train":
-            print(look.train_table(shown))  # type: ignore[arg-type]
+            print(historylook.train_table(shown))  # type: ignore[arg-type]
             if last is None:
-                _print(look.summary(rows, table.superseded))  # type: ignore[arg-type]
+                _print(historylook.summary(rows, table.superseded))  # type: ignore[arg-type]
         case "development":
-            print(look.development_table(shown))  # type: ignore[arg-type]
+            print(historylook.development_table(shown))  # type: ignore[arg-type]
         case "monitor":
-            print(look.monitor_table(shown))  # type: ignore[arg-type]
+            print(historylook.monitor_table(shown))  # type: ignore[arg-type]
 
 
 # --- check --------------------------------------------------------------------------------------------------
@@ -469,7 +471,7 @@ def check(
     if as_json:
         output.print_json(report.plain())
     else:
-        _print(look.report_lines(report))
+        _print(checklook.report_lines(report))
     _end(not report.ok)
 
 

@@ -25,7 +25,7 @@ from raykit.errors import GateError
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
-    from raykit.read.searchview import SearchRead
+    from raykit.read.search import SearchRead
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")]
 All = Annotated[bool, typer.Option("--all", help="Every row, however many there are.")]

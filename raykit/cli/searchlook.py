@@ -9,7 +9,7 @@ from raykit.cli import look, output
 from raykit.cli import money as show_money
 
 if TYPE_CHECKING:
-    from raykit.read.searchview import RowRead, SearchRead
+    from raykit.read.search import RowRead, SearchRead
 
 MOST_ROWS = 40
 """Rows that are shown of a long table, if nobody asks for more."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
     from raykit.pauses import InForce
-    from raykit.read.searchview import SearchRead
+    from raykit.read.search import SearchRead
 
 
 def run_search(

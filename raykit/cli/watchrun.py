@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raykit.cli import look, output, setlines
+from raykit.cli import historylook, look, output, setlines
 from raykit.cli.screen import EVENTS, Screen, last_lines, money_band
 from raykit.records import Segment
 
@@ -145,9 +145,9 @@ def learning_band(ratios: Sequence[float | None], view: RunView, columns: int) -
     """The ratio of the main term: a full bar is 1.0, no skill."""
     if not ratios:
         return []
-    width = max(10, min(look.SPARK_WIDTH, columns - 12))
+    width = max(10, min(historylook.SPARK_WIDTH, columns - 12))
     now = f"ratio {look.number(view.ratio)} now; a full bar is 1.000, no skill"
-    return [f"  RATIO  {look.sparkline(ratios, width)}", f"         {now}"]
+    return [f"  RATIO  {historylook.sparkline(ratios, width)}", f"         {now}"]
 
 
 QC_SIGNS = {

@@ -14,8 +14,7 @@ from raykit.cli.screen import EVENTS, Screen, last_lines, money_band
 from raykit.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from raykit.read.search import SearchReader
-    from raykit.read.searchview import RowRead, SearchRead
+    from raykit.read.search import RowRead, SearchRead, SearchReader
     from raykit.records import SearchEntry
 
 MOST_LIVE = 8

@@ -36,7 +36,7 @@ from raykit.store.generation import Shards, read_contract
 from raykit.store.inputs import read_inputs_manifest
 from raykit.store.plans import read_setting
 from raykit.train import frozen
-from raykit.train.recipe import load_recipe
+from raykit.train.find_recipe import load_recipe
 from raykit.train.synthetic import check_generate
 
 BYTES_PER_MB = 1_000_000

@@ -31,10 +31,10 @@ from raykit.store.log import RunLog
 from raykit.store.plans import newest_lock, newest_stored_lock, read_lock, read_locks, read_plan
 from raykit.store.scratch import scratch
 from raykit.train import frozen
+from raykit.train.find_recipe import recipe_folder
 from raykit.train.inputs import Task
 from raykit.train.owncode import own_files, scope_of
 from raykit.train.prepare import Prepared, prepare
-from raykit.train.recipe import recipe_folder
 from raykit.train.revision import Git, git_of
 
 SENT_GIT = "RAYKIT_GIT"

@@ -14,7 +14,8 @@ Needs neither ray nor torch, writes nothing, and works while the runs go on.
 from __future__ import annotations
 
 from raykit.read.money import AccountMoney, Money
-from raykit.read.root import Root, RunReader, open
+from raykit.read.reader import RunReader
+from raykit.read.root import Root, open
 from raykit.read.rows import RowTable
 from raykit.read.view import (
     AttemptView,

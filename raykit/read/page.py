@@ -20,9 +20,10 @@ from raykit.read.generation import read_sets
 from raykit.read.money import Money
 from raykit.read.qc import QcRead
 from raykit.read.root import Root
-from raykit.read.searchview import SearchRead
+from raykit.read.search import SearchRead
+from raykit.read.seen import selection
 from raykit.read.setview import SetRead
-from raykit.read.view import RunView, selection
+from raykit.read.view import RunView
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,

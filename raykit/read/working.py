@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from raykit.pauses import Role, scopes_of
 from raykit.qc.backlog import Standing
 from raykit.read.qc_runs import BegunTrials, read_qc_of
-from raykit.read.searchview import SearchRead
+from raykit.read.search import SearchRead
 from raykit.read.view import RunView
 from raykit.records import Claim
 from raykit.store import layout

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from raykit.read.searchview import RowRead, RowStatus, SearchRead
+from raykit.read.search import RowRead, RowStatus, SearchRead
 from raykit.report import drawing
 from raykit.report.drawing import BAD, INK, MUTED, PALETTE, SMALL_PT, TEXT_PT
 from raykit.store import layout

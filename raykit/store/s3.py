@@ -20,7 +20,6 @@ conditional request is then the one that completes the upload.
 from __future__ import annotations
 
 import contextlib
-import enum
 import hashlib
 import io
 import itertools
@@ -32,22 +31,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import urlsplit
 
-import aiohttp
 import s3fs
-from aiobotocore.httpsession import AIOHTTPSession
-from botocore.exceptions import (
-    BotoCoreError,
-    ConnectTimeoutError,
-    EndpointConnectionError,
-    HTTPClientError,
-    IncompleteReadError,
-    ProxyConnectionError,
-    SSLError,
-)
 from fsspec.asyn import sync
-from s3fs.core import S3_RETRYABLE_ERRORS
 
 from raykit.errors import (
     ConflictError,
@@ -60,6 +46,8 @@ from raykit.errors import (
 )
 from raykit.ids import NAME, safe_key
 from raykit.store.base import Data, Listed, Put, Stored, chunks
+from raykit.store.s3_connection import RangeReader, check_endpoint, connect, limit_s_of
+from raykit.store.s3_replies import ERRORS, Kind, cure, kind_of, reason
 
 T = TypeVar("T")
 
@@ -72,35 +60,10 @@ _PAUSE_S = 0.1
 _RETRY_S = 60.0
 # Without any connection it gives up sooner: a launch has to say so while its user waits.
 _UNREACHED_S = 6.0
-_CONNECT_TIMEOUT_S = 3.0
-_READ_TIMEOUT_S = 15.0
-# Whoever sends or receives more slowly than this is taken for gone: no request may last for ever.
-_SLOWEST_BYTES_PER_S = 100_000
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9_=+-][A-Za-z0-9._=+-]*(/[A-Za-z0-9_=+-][A-Za-z0-9._=+-]*)*|")
 _CREATE_ONLY = {"IfNoneMatch": "*"}
-_CODE = re.compile(r"[A-Za-z0-9]{1,64}")
-
-# Everything that s3fs, botocore and aiohttp raise when a request does not succeed.
-_ERRORS = (OSError, BotoCoreError, aiohttp.ClientError, *S3_RETRYABLE_ERRORS)
-
-
-class _RedirectedError(BotoCoreError):  # type: ignore[misc]
-    fmt = "the endpoint redirects to another address"
-
-
-_NOT_REACHED = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
-_NO_REPLY = (HTTPClientError, IncompleteReadError, aiohttp.ClientError, OSError, *S3_RETRYABLE_ERRORS)
-
-
-class _Kind(enum.Enum):
-    MISSING = "missing"
-    EXISTS = "exists"
-    TRANSIENT = "transient"
-    NO_REPLY = "no reply"
-    UNREACHED = "unreached"
-    REFUSED = "refused"
 
 
 class _Retry:
@@ -111,11 +74,11 @@ class _Retry:
         self._limit_s = limit_s
         self._retries = 0
 
-    def again(self, kind: _Kind) -> bool:
+    def again(self, kind: Kind) -> bool:
         """Pause and say yes, or say no."""
         pause_s = _PAUSE_S * 2**self._retries * random.uniform(0.5, 1.0)  # noqa: S311
         self._retries += 1
-        limit_s = min(self._limit_s, _UNREACHED_S) if kind is _Kind.UNREACHED else self._limit_s
+        limit_s = min(self._limit_s, _UNREACHED_S) if kind is Kind.UNREACHED else self._limit_s
         if self._retries > _MAX_RETRIES or time.monotonic() + pause_s > self._start_s + limit_s:
             return False
         time.sleep(pause_s)
@@ -150,7 +113,7 @@ class S3Store:
             raise UnusableRootError("that is not a bucket name", field="root", rule=_BUCKET.pattern)
         if not _PREFIX.fullmatch(prefix):
             raise UnusableRootError("that is not a usable prefix", field="root", rule=_PREFIX.pattern)
-        _check_endpoint(endpoint_url)
+        check_endpoint(endpoint_url)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._endpoint_url = endpoint_url
@@ -202,7 +165,7 @@ class S3Store:
                 return content
 
         fs = self._fs()
-        limit_s = _limit_s(2**30 if max_bytes is None else max_bytes)
+        limit_s = limit_s_of(2**30 if max_bytes is None else max_bytes)
         data: bytes | None = self._find(f"read {key}", lambda: sync(fs.loop, read, timeout=limit_s))
         if data is None:
             raise self._no_such(key)
@@ -331,7 +294,7 @@ class S3Store:
     def _fs(self) -> s3fs.S3FileSystem:
         # Of several threads that come first, one wins, before any of them has connected.
         fs = self._connections.get(os.getpid())
-        return fs or self._connections.setdefault(os.getpid(), _new_fs(self._endpoint_url))
+        return fs or self._connections.setdefault(os.getpid(), connect(self._endpoint_url))
 
     def _name(self, key: str) -> str:
         return self._prefix + safe_key(key)
@@ -343,7 +306,7 @@ class S3Store:
             # A new file for each attempt, as one attempt reads it to its end.
             content = {} if body is None else {"Body": io.BytesIO(body)}
             fs = self._fs()
-            limit_s = _limit_s(len(body or b""))
+            limit_s = limit_s_of(len(body or b""))
             return sync(
                 fs.loop, fs._call_s3, method, Bucket=self._bucket, **arguments, **content, timeout=limit_s
             )
@@ -356,11 +319,11 @@ class S3Store:
         while True:
             try:
                 return request()
-            except _ERRORS as error:
-                kind = _kind(error)
-                if kind is _Kind.MISSING:
+            except ERRORS as error:
+                kind = kind_of(error)
+                if kind is Kind.MISSING:
                     return None
-                if kind in (_Kind.REFUSED, _Kind.EXISTS) or not retry.again(kind):
+                if kind in (Kind.REFUSED, Kind.EXISTS) or not retry.again(kind):
                     raise self._unavailable(doing, error) from error
 
     def _ask(self, doing: str, request: Callable[[], T], retry: _Retry | None = None) -> T:
@@ -369,7 +332,7 @@ class S3Store:
             raise StoreUnavailableError(f"cannot {doing}: the store says that it does not exist")
         return reply
 
-    def _reader(self, key: str, retry: Callable[[], _Retry]) -> _Reader | None:
+    def _reader(self, key: str, retry: Callable[[], _Retry]) -> RangeReader | None:
         """A reader over `key` each of whose requests takes its patience from `retry`."""
         name = self._name(key)
         found = self._find(f"open {key}", self._request("head_object", {"Key": name}), retry())
@@ -389,11 +352,11 @@ class S3Store:
                     return content
 
             fs = self._fs()
-            limit_s = _limit_s(end - start)
+            limit_s = limit_s_of(end - start)
             data: bytes = self._ask(f"read {key}", lambda: sync(fs.loop, receive, timeout=limit_s), retry())
             return data
 
-        return _Reader(read, int(found["ContentLength"]))
+        return RangeReader(read, int(found["ContentLength"]))
 
     def _pages(self, prefix: str) -> Iterator[Listed]:
         for page in self._listed(prefix, {}):
@@ -466,16 +429,16 @@ class S3Store:
             try:
                 request()
                 return Stored(Put.WRITTEN, sha256, size_bytes)
-            except _ERRORS as caught:
+            except ERRORS as caught:
                 error = caught
-            kind = _kind(error)
-            if kind is _Kind.REFUSED:
+            kind = kind_of(error)
+            if kind is Kind.REFUSED:
                 raise self._unavailable(f"create {key}", error) from error
-            if kind is _Kind.NO_REPLY:
+            if kind is Kind.NO_REPLY:
                 lost = error
-            if kind is not _Kind.UNREACHED and self._read_back(key, sha256, size_bytes, retry):
+            if kind is not Kind.UNREACHED and self._read_back(key, sha256, size_bytes, retry):
                 return Stored(Put.ALREADY_MINE, sha256, size_bytes)
-            if kind is _Kind.MISSING or not retry.again(kind):
+            if kind is Kind.MISSING or not retry.again(kind):
                 if lost:
                     raise self._unknown(
                         key, "the reply was lost; it is not there, but may still appear"
@@ -509,120 +472,9 @@ class S3Store:
 
     def _unavailable(self, doing: str, error: BaseException) -> StoreUnavailableError:
         """The error for people. It quotes no URL and no message: they can hold what should stay private."""
-        rule, remedy = _cure(error)
+        rule, remedy = cure(error)
         return StoreUnavailableError(
-            f"cannot {doing} in {self.url}: {_reason(error)}", value=_reason(error), rule=rule, remedy=remedy
-        )
-
-
-def _new_fs(endpoint_url: str | None) -> s3fs.S3FileSystem:
-    fs = s3fs.S3FileSystem(
-        anon=False,
-        endpoint_url=endpoint_url,
-        skip_instance_cache=True,
-        use_listings_cache=False,
-        config_kwargs={
-            "connect_timeout": _CONNECT_TIMEOUT_S,
-            "read_timeout": _READ_TIMEOUT_S,
-            "retries": {"total_max_attempts": 1},
-            "http_session_cls": _OneHost,
-            # Many servers refuse checksum trailers; the signed sha256 of each body does as well.
-            "request_checksum_calculation": "when_required",
-            "response_checksum_validation": "when_required",
-            "s3": {"payload_signing_enabled": True},
-        },
-    )
-    fs.retries = 1
-    return fs
-
-
-class _Reader(io.RawIOBase):
-    """One object, read by ranges."""
-
-    def __init__(self, read: Callable[[int, int], bytes], size_bytes: int) -> None:
-        super().__init__()
-        self._read = read
-        self._at = 0
-        self.size_bytes = size_bytes
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size_bytes}[whence]
-        if start + offset < 0:
-            raise ValueError(f"cannot seek to {start + offset}")
-        self._at = start + offset
-        return self._at
-
-    def readall(self) -> bytes:
-        # The inherited one asks for 8 KiB at a time.
-        data = self._read(self._at, self.size_bytes) if self._at < self.size_bytes else b""
-        self._at += len(data)
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self.size_bytes)
-        if end <= self._at:
-            return 0
-        data = self._read(self._at, end)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
-class _OneHost(AIOHTTPSession):  # type: ignore[misc]
-    """aiobotocore's session, as botocore's is: without redirects, which aiohttp follows to any host."""
-
-    async def _get_session(self, proxy_url: str | None) -> Any:
-        return _NoRedirects(await super()._get_session(proxy_url))
-
-    async def send(self, request: Any) -> Any:
-        # aiohttp would wait without a limit for the answer to this header; signatures leave it out.
-        request.headers.pop("Expect", None)
-        response = await super().send(request)
-        # botocore follows a bucket to its region, and without one asks itself until its stack is full. Should
-        # a later aiobotocore open its sessions in another way, no other host's reply is believed.
-        lost = 300 <= response.status_code < 400 and "x-amz-bucket-region" not in response.headers
-        if lost or _host(str(response.url)) != _host(str(request.url)):
-            raise _RedirectedError
-        return response
-
-
-class _NoRedirects:
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
-
-    async def request(self, *args: Any, **kwargs: Any) -> Any:
-        return await self._session.request(*args, **kwargs, allow_redirects=False)
-
-
-def _host(url: str) -> tuple[str | None, int]:
-    parts = urlsplit(url)
-    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _limit_s(size_bytes: int) -> float:
-    return 2 * _READ_TIMEOUT_S + size_bytes / _SLOWEST_BYTES_PER_S
-
-
-def _check_endpoint(given: str | None) -> None:
-    endpoint = given or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if not endpoint:
-        return
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment:
-        raise UnusableRootError(
-            "the S3 endpoint is not a plain http or https URL",
-            field="AWS_ENDPOINT_URL",
-            rule="http://host:port or https://host, without user, password, query or fragment",
-            remedy="put credentials into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            f"cannot {doing} in {self.url}: {reason(error)}", value=reason(error), rule=rule, remedy=remedy
         )
 
 
@@ -641,71 +493,3 @@ def _parts(data: Data, part_bytes: int) -> Iterator[bytes]:
                 buffer.clear()
     if buffer:
         yield bytes(buffer)
-
-
-def _response(error: BaseException | None) -> dict[str, Any]:
-    """What the server replied, from the ClientError that caused `error`; empty if there was no reply."""
-    while error is not None:
-        response = getattr(error, "response", None)
-        if isinstance(response, dict):
-            return response
-        error = error.__cause__
-    return {}
-
-
-def _status(error: BaseException) -> int | None:
-    status = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status if isinstance(status, int) else None
-
-
-def _code(error: BaseException) -> str:
-    code = str(_response(error).get("Error", {}).get("Code", ""))
-    return code if _CODE.fullmatch(code) else ""
-
-
-def _kind(error: BaseException) -> _Kind:
-    status = _status(error)
-    if status is None:
-        if isinstance(error, SSLError):
-            return _Kind.REFUSED
-        if isinstance(error, _NOT_REACHED):
-            return _Kind.UNREACHED
-        return _Kind.NO_REPLY if isinstance(error, _NO_REPLY) else _Kind.REFUSED
-    if status == 404:
-        return _Kind.REFUSED if _code(error) == "NoSuchBucket" else _Kind.MISSING
-    if status == 412:
-        return _Kind.EXISTS
-    if status in (408, 409, 429) or (status >= 500 and status != 501) or _code(error) == "RequestTimeout":
-        return _Kind.TRANSIENT
-    return _Kind.REFUSED
-
-
-def _reason(error: BaseException) -> str:
-    status = _status(error)
-    if status is not None:
-        return f"HTTP {status} {_code(error)}".rstrip()
-    if isinstance(error, _RedirectedError):
-        return str(error)
-    kinds = {_Kind.UNREACHED: "no connection to the endpoint", _Kind.NO_REPLY: "no reply"}
-    return f"{kinds.get(_kind(error), 'not sent')} ({type(error).__name__})"
-
-
-def _cure(error: BaseException) -> tuple[str | None, str | None]:
-    if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
-        return "credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    if isinstance(error, _RedirectedError):
-        return "an endpoint that does not redirect", "set AWS_REGION, or correct AWS_ENDPOINT_URL"
-    if isinstance(error, SSLError):
-        return "a certificate that can be verified", "set AWS_CA_BUNDLE, or correct AWS_ENDPOINT_URL"
-    match _status(error):
-        case 401 | 403:
-            return (
-                "credentials that may s3:ListBucket, s3:GetObject and s3:PutObject here",
-                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the policy of the bucket",
-            )
-        case 404 if _code(error) == "NoSuchBucket":
-            return "a bucket that exists", "create the bucket, or correct its name"
-        case 501:
-            return "a store that honours If-None-Match", "use another store, or a local path"
-        case _:
-            return None, None if _kind(error) is _Kind.REFUSED else "check AWS_ENDPOINT_URL and the network"

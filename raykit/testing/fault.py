@@ -20,7 +20,7 @@ from typing import BinaryIO, Literal, NoReturn
 
 from raykit.errors import StoreUnavailableError, UnknownOutcomeError
 from raykit.store.base import Data, Listed, ObjectStore, Stored
-from raykit.store.local import Disk
+from raykit.store.disk import Disk
 
 
 class Fault:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from raykit.ids import NAME
-from raykit.store.local import Disk
+from raykit.store.disk import Disk
 
 KEPT, TORN, LOST = "kept", "torn", "lost"
 

@@ -17,7 +17,8 @@ from raykit.errors import CorruptError
 from raykit.plan import LockedBase
 from raykit.store.base import ObjectStore
 from raykit.train.base import model_file
-from raykit.train.recipe import Recipe, check_params
+from raykit.train.params import check_params
+from raykit.train.recipe import Recipe
 
 MAX_HEAD_BYTES = 100_000_000
 

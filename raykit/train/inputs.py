@@ -24,8 +24,10 @@ from raykit.store.base import ObjectStore
 from raykit.store.plans import read_lock, read_plan, read_setting
 from raykit.train import frozen, rng
 from raykit.train.base import Base, base_of
+from raykit.train.find_recipe import load_recipe
 from raykit.train.loader import Keyed
-from raykit.train.recipe import Recipe, check_params, load_recipe
+from raykit.train.params import check_params
+from raykit.train.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

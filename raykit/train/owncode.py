@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from raykit.errors import PlanError
 from raykit.records import Difference
 from raykit.train import facts, frozen
-from raykit.train.recipe import modules_of
+from raykit.train.find_recipe import modules_of
 
 _AT_RUN_TIME = frozenset({"importlib", "pkgutil", "runpy"})
 """What imports modules by names that are worked out when it runs."""

@@ -35,9 +35,11 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
 from raykit.train import frozen
+from raykit.train.find_recipe import load_recipe
 from raykit.train.inputs import describe_dataset, open_dataset
 from raykit.train.owncode import own_files
-from raykit.train.recipe import Recipe, asking, check_fields, check_params, load_recipe
+from raykit.train.params import check_fields, check_params
+from raykit.train.recipe import Recipe, asking
 from raykit.train.revision import Git
 from raykit.train.searched import check_settings
 

@@ -9,7 +9,8 @@ from raykit.errors import PlanError
 from raykit.plan import Plan
 from raykit.plan.tables import Range, Search
 from raykit.search import rows_of, run_of
-from raykit.train.recipe import Recipe, check_params, named
+from raykit.train.params import check_params, named
+from raykit.train.recipe import Recipe
 
 
 def check_settings(recipe: Recipe, plan: Plan) -> None:

@@ -39,7 +39,7 @@ from raykit.train import rng
 from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
 from raykit.train.loader import to_device
-from raykit.train.recipe import check_params
+from raykit.train.params import check_params
 from raykit.work.answers import (
     fields_of,
     numbers_of,

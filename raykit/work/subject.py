@@ -25,8 +25,9 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import MAX_MANIFEST_BYTES, read_verified
 from raykit.train import facts, frozen, rng
 from raykit.train.build import autocast_of, fix_bits, make_model
+from raykit.train.find_recipe import load_recipe
 from raykit.train.gang import Gang
-from raykit.train.recipe import check_params, load_recipe
+from raykit.train.params import check_params
 from raykit.train.state import STATE, read_state, restore_model
 
 MODEL = "model.safetensors"

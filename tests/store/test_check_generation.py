@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from makeset import SetMaker, make_set
 
-from raykit.cli.look import report_lines
+from raykit.cli.checklook import report_lines
 from raykit.data.inputs import cut_inputs
 from raykit.ids import sha256
 from raykit.records import (

@@ -11,7 +11,7 @@ import pytest
 from makeqc import QcMaker, failed, make_trained
 from qchooks import AT, Examine, Made, backlog, work, worker
 
-from raykit.cli.look import report_lines
+from raykit.cli.checklook import report_lines
 from raykit.errors import CorruptError
 from raykit.ids import canonical, parse_json, sha256
 from raykit.records import (

@@ -23,7 +23,7 @@ from raykit.errors import (
     UnusableRootError,
 )
 from raykit.store import LocalStore, Put
-from raykit.store.local import Disk
+from raykit.store.disk import Disk
 from raykit.store.probe import probe
 from raykit.testing import Fault, FaultDisk, disk_error, kill
 

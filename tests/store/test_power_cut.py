@@ -10,7 +10,7 @@ import pytest
 
 from raykit.ids import canonical, parse_json, sha256
 from raykit.store import LocalStore, Put
-from raykit.store.local import Disk
+from raykit.store.disk import Disk
 from raykit.testing import Fault, FaultDisk, PowerCut, RecordingDisk
 from raykit.testing.powercut import State
 

@@ -31,6 +31,7 @@ from raykit.store import Listed, Put, s3
 from raykit.store.base import ObjectStore
 from raykit.store.probe import probe
 from raykit.store.s3 import S3Store
+from raykit.store.s3_connection import CONNECT_TIMEOUT_S
 
 MakeStore = Callable[..., S3Store]
 
@@ -335,7 +336,7 @@ def test_a_dead_endpoint_is_said_soon(make_s3: MakeStore, verb: str) -> None:
 def test_an_endpoint_that_takes_no_connection_is_said_soon(
     make_s3: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert s3._UNREACHED_S + s3._CONNECT_TIMEOUT_S < 12
+    assert s3._UNREACHED_S + CONNECT_TIMEOUT_S < 12
     monkeypatch.setattr(s3, "_UNREACHED_S", 0.8)
     monkeypatch.setattr(s3, "_CONNECT_TIMEOUT_S", 0.4)
     with contextlib.ExitStack() as sockets:

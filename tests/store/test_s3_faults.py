@@ -18,6 +18,7 @@ from servers import Fault, Request
 from raykit.errors import ConflictError, StoreUnavailableError, UnknownOutcomeError
 from raykit.store import Put, s3
 from raykit.store.s3 import S3Store
+from raykit.store.s3_replies import Kind
 from raykit.testing import FakeClock
 
 MakeStore = Callable[..., S3Store]
@@ -242,14 +243,14 @@ def test_the_pauses_of_all_retries_fit_into_a_minute(monkeypatch: pytest.MonkeyP
     clock = FakeClock()
     monkeypatch.setattr(s3, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
     retry = s3._Retry(60.0)
-    while retry.again(s3._Kind.TRANSIENT):
+    while retry.again(Kind.TRANSIENT):
         pass
     assert len(clock.slept) == 5
     assert sum(clock.slept) < 5
     retry = s3._Retry(60.0)
-    assert retry.again(s3._Kind.NO_REPLY)
+    assert retry.again(Kind.NO_REPLY)
     clock.advance(60)
-    assert not retry.again(s3._Kind.NO_REPLY)
+    assert not retry.again(Kind.NO_REPLY)
 
 
 # --- a bad day ----------------------------------------------------------------------------------------

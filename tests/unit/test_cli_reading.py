@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from makerun import RunMaker, make_run
 
-from raykit.cli import look, reading
+from raykit.cli import historylook, reading
 from raykit.cli.main import main
 from raykit.records import Row
 from raykit.store import layout
@@ -301,20 +301,20 @@ def test_a_changed_row_is_not_printed(raykit: Run, tmp_path: Path) -> None:
     ("ratios", "line"),
     [
         ([], ""),
-        ([1.0, 0.5, 0.0], look.BARS[7] + look.BARS[4] + look.BARS[0]),
-        ([2.0, None, 0.99], look.UNSKILLED + " " + look.BARS[7]),
+        ([1.0, 0.5, 0.0], historylook.BARS[7] + historylook.BARS[4] + historylook.BARS[0]),
+        ([2.0, None, 0.99], historylook.UNSKILLED + " " + historylook.BARS[7]),
     ],
 )
 def test_the_sparkline_is_drawn_against_no_skill(ratios: list[float | None], line: str) -> None:
     # covers HIST-13
-    assert look.sparkline(ratios) == line
+    assert historylook.sparkline(ratios) == line
 
 
 def test_a_long_sparkline_shows_the_trend() -> None:
     # covers HIST-14
     noisy = [1.0 - 0.0008 * i + (0.1 if i % 2 else -0.1) for i in range(1000)]
-    bars = [look.BARS.index(c) for c in look.sparkline(noisy)]
-    assert len(bars) <= look.SPARK_WIDTH
+    bars = [historylook.BARS.index(c) for c in historylook.sparkline(noisy)]
+    assert len(bars) <= historylook.SPARK_WIDTH
     assert bars == sorted(bars, reverse=True)
     assert bars[0] - bars[-1] >= 6
 

@@ -19,8 +19,10 @@ from raykit.data.members import describe, split
 from raykit.errors import PlanError
 from raykit.plan import load_plan
 from raykit.train import rng
+from raykit.train.find_recipe import load_recipe
 from raykit.train.inputs import describe_dataset
-from raykit.train.recipe import Recipe, check_params, load_recipe
+from raykit.train.params import check_params
+from raykit.train.recipe import Recipe
 
 FOLDER = Path(__file__).parents[2] / "jobs" / "digits"
 PLAN = load_plan((FOLDER / "plan.toml").read_bytes(), where="plan.toml")

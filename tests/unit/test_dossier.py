@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 import raykit
 from raykit.budget import acts
-from raykit.cli import look
+from raykit.cli import look, runlook
 from raykit.cli.dossier import dossier_lines
 from raykit.cli.main import main
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
@@ -435,7 +435,7 @@ def test_where_an_attempt_started_is_the_same_in_both_tables() -> None:
     trained(maker)
     found = open_at(maker)
     assert found.view is not None
-    above = "\n".join(look.run_lines(found.view, None, {}, maker.at))
+    above = "\n".join(runlook.run_lines(found.view, None, {}, maker.at))
     (attempt,) = [line for line in above.splitlines() if line.startswith("1  ")]
     assert "digits-vae at 2,000" in attempt
     text = text_of(found)
@@ -455,7 +455,7 @@ def test_a_launch_that_a_gate_has_ended_trained_nothing_that_could_be_superseded
     found = open_at(maker)
     assert found.view is not None
     assert found.view.superseded == 0
-    assert "trained and superseded" not in "\n".join(look.run_lines(found.view, None, {}, maker.at))
+    assert "trained and superseded" not in "\n".join(runlook.run_lines(found.view, None, {}, maker.at))
     assert "superseded   update 0, before any training, kept as cost: attempt 2 starts" in text_of(found)
     assert look.span(Superseded(from_=0, to=5, why="w")) == "updates 1 to 5"
     assert look.span(Superseded(from_=5, to=5, why="w")) == "update 5"

@@ -27,8 +27,8 @@ from raykit.fleet.package import package_digest, package_files
 from raykit.fleet.site import SENT_GIT
 from raykit.plan import load_plan
 from raykit.read.planfile import read_plan_file
+from raykit.train.find_recipe import recipe_folder
 from raykit.train.owncode import own_files
-from raykit.train.recipe import recipe_folder
 from raykit.train.revision import Git
 
 TINY = Path(__file__).parent.parent / "tiny"

@@ -40,9 +40,10 @@ from raykit.store import layout, open_store
 from raykit.store.commit import Slot, write_file, write_manifest
 from raykit.train import frozen, rng
 from raykit.train.build import make_model
+from raykit.train.find_recipe import load_recipe
 from raykit.train.inputs import dataset_of, describe_dataset
+from raykit.train.params import check_params
 from raykit.train.prepare import freeze, prepare
-from raykit.train.recipe import check_params, load_recipe
 from raykit.train.revision import Git
 from raykit.train.state import Live, hold
 from raykit.work.examined import Examined

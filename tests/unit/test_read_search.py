@@ -15,8 +15,7 @@ from makesearch import SearchMaker, make_going, make_search, run_row
 
 import raykit
 from raykit.errors import InvalidInput, NotFoundError
-from raykit.read.search import read_search
-from raykit.read.searchview import ENDS, RowRead, SearchRead, verdict_of
+from raykit.read.search import ENDS, RowRead, SearchRead, read_search, verdict_of
 from raykit.records import Driven, LetGo, Picked, Place
 from raykit.store.people import cancel, pause
 from raykit.store.place import this_place

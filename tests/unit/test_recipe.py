@@ -15,16 +15,9 @@ import torch
 
 from raykit.errors import GateError, PlanError
 from raykit.plan.tables import FieldBounds
-from raykit.train.recipe import (
-    Classes,
-    Image,
-    LossTerm,
-    Text,
-    check_fields,
-    check_params,
-    load_recipe,
-    recipe_folder,
-)
+from raykit.train.find_recipe import load_recipe, recipe_folder
+from raykit.train.params import check_fields, check_params
+from raykit.train.recipe import Classes, Image, LossTerm, Text
 
 BARE = """
 class Bare:

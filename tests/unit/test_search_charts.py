@@ -17,8 +17,7 @@ from makesearch import SearchMaker, make_going, make_search
 from PIL import Image
 
 from raykit.errors import StoreUnavailableError
-from raykit.read.search import read_search
-from raykit.read.searchview import RowRead, SearchRead
+from raykit.read.search import RowRead, SearchRead, read_search
 from raykit.report import drawing, search_charts
 from raykit.report.search_charts import (
     COST,

@@ -15,7 +15,7 @@ from searchtoys import write_search
 
 from raykit.errors import PlanError
 from raykit.plan import load_plan
-from raykit.train.recipe import check_params
+from raykit.train.params import check_params
 from raykit.train.searched import check_settings
 
 

@@ -11,7 +11,8 @@ from raykit.plan import Lock, make_lock
 from raykit.records import RowsCounted
 from raykit.store.people import read_acts
 from raykit.train import frozen
-from raykit.train.recipe import check_params, load_recipe
+from raykit.train.find_recipe import load_recipe
+from raykit.train.params import check_params
 from raykit.train.searched import check_settings
 
 

@@ -22,9 +22,9 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import verify
 from raykit.store.log import RunLog
 from raykit.store.plans import newest_lock, read_run_plan
+from raykit.train.find_recipe import load_recipe
 from raykit.train.fit import misfits
 from raykit.train.prepare import Prepared
-from raykit.train.recipe import load_recipe
 
 
 def declared(site: Site) -> Base | None:

@@ -14,7 +14,8 @@ from raykit.ids import parse_json, sha256
 from raykit.plan import Lock
 from raykit.read.candidates.gates import examination_of, run_of
 from raykit.read.root import Root
-from raykit.read.view import RunView, selection
+from raykit.read.seen import selection
+from raykit.read.view import RunView
 from raykit.records import Evidence, Registered
 from raykit.store import layout
 from raykit.store.base import ObjectStore

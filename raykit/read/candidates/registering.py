@@ -12,7 +12,7 @@ from raykit.read.bases import base_facts
 from raykit.read.candidates.gates import run_of_key
 from raykit.read.dossier.frozen import read_manifest
 from raykit.read.root import Root
-from raykit.read.view import selection
+from raykit.read.seen import selection
 from raykit.records import CandidateRole, Registered, Surface
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import find_candidate

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from raykit.read.page import Page
-from raykit.read.searchview import RowRead, RowStatus, SearchRead
+from raykit.read.search import RowRead, RowStatus, SearchRead
 from raykit.report.page.images import Picture, picture_of
 from raykit.report.page.summary import Figure, Part
 from raykit.report.page.tables import Cell, Links, Table, cell, right

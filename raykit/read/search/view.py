@@ -1,215 +1,37 @@
-"""A search as people look at it: its table, how far each row is, who is waited for, the pick and what it is worth.
+"""A search as people look at it: its table, how far each row is, who is waited for, and the pick.
 
-Nothing is read here: `raykit.read.search` fills these in.
+Nothing is read here: `raykit.read.search.reader` fills these in.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from raykit.errors import InvalidInput
 from raykit.pauses import InForce, way_on
 from raykit.read.money import Money
-from raykit.read.searchtable import arrow_of
-from raykit.read.view import Health
-from raykit.records import BY_BUDGET, Cancelled, End, Excluded, Picked, Place, SearchRegistration, Unit
+from raykit.read.search.row import AT_WORK, ENDS, UNBEGUN, Live, RowRead, RowStatus, SearchHealth
+from raykit.read.search.table import arrow_of
+from raykit.read.search.verdict import Verdict
+from raykit.records import Cancelled, Excluded, Picked, Place, SearchRegistration, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-ENDS: tuple[End, ...] = get_args(End)
-
-Live = Literal["running", "stopping", "stopped"]
-"""Of a row that was begun and has no end: its trial trains, is asked to stop at its next update, or is not at work."""
-
-RowStatus = Literal["waiting"] | Live | End
-
-SearchHealth = Literal[Health, "needs you"]
 
 SearchState = Literal[
     "registered", "running", "pausing", "paused", "stopped", "out of budget", "complete", "cancelled"
 ]
 """`stopped`: rows are open, and nobody is at them. `out of budget`: every row has ended, some because of money."""
 
-AT_WORK: frozenset[RowStatus] = frozenset({"running", "stopping"})
-
-UNBEGUN: frozenset[RowStatus] = frozenset({"refused-by-budget", "never-started"})
-"""Ends of rows that were never begun."""
-
 MOST_NAMED = 12
 """So many rows are named in a sentence."""
 
 MONEY_CAUSES = frozenset({"ceiling", "replan"})
 """Causes of a pause that only money ends."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRead:
-    """One row of the table at one moment."""
-
-    row: int
-    run: str
-    """Its run: `trial-007`."""
-    kind: Literal["trial", "repeat"]
-    seed: int
-    params: Mapping[str, Any] | None
-    """None until they are drawn."""
-    rank: int | None = None
-    """Of a repeat: which of the best it repeats."""
-    repeats: int | None = None
-    """Of a repeat: the trial that it repeats, once that is known."""
-    status: RowStatus
-    update: int = 0
-    """The last update that is durable."""
-    value: float | None = None
-    """The metric: of a row at work, as it was last reported."""
-    at: int | None = None
-    """The update that the value is from."""
-    cost: int = 0
-    """Micro-units, of all attempts; of one that goes on, its worst case."""
-    accelerator_ms: int = 0
-    """How long accelerators were held for it, times how many."""
-    held_ms: int = 0
-    """How long its attempts held what they run on: what lies between two of them is nobody's."""
-    attempts: int = 0
-    begun_at: float | None = None
-    ended_at: float | None = None
-    heard_at: float | None = None
-    """Of a row at work: when something was last written of it."""
-    checkpoint: str | None = None
-    """The checkpoint that its value is from, by the digest of its manifest."""
-    detail: str | None = None
-    health: SearchHealth = "ok"
-    """Of a row that was begun and has no end: what its rows of history say."""
-
-    @property
-    def ended(self) -> bool:
-        return self.status in ENDS
-
-    @property
-    def counts(self) -> bool:
-        """Whether its value may be picked."""
-        return self.status == "completed" and self.value is not None
-
-    @property
-    def took_s(self) -> float | None:
-        """How long its attempts took together; None where there was none."""
-        return self.held_ms / 1000 if self.attempts else None
-
-    def plain(self) -> dict[str, Any]:
-        """The row as JSON values."""
-        return {
-            "row": self.row,
-            "run": self.run,
-            "kind": self.kind,
-            "rank": self.rank,
-            "repeats": self.repeats,
-            "seed": self.seed,
-            "params": None if self.params is None else dict(self.params),
-            "status": self.status,
-            "update": self.update,
-            "value": self.value,
-            "at": self.at,
-            "cost": self.cost,
-            "accelerator_ms": self.accelerator_ms,
-            "held_ms": self.held_ms,
-            "attempts": self.attempts,
-            "begun_at": self.begun_at,
-            "ended_at": self.ended_at,
-            "heard_at": self.heard_at,
-            "checkpoint": self.checkpoint,
-            "health": self.health,
-            "detail": self.detail,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The pick held against the incumbent: only observed, and never more than that."""
-
-    incumbent: int
-    """The row of the setting that is used today: the first that the plan names."""
-    incumbent_value: float | None
-    """Over its seeds: the mean. None if it has none."""
-    incumbent_seeds: int
-    gain: float | None
-    """By how much the pick is better, in the metric; below 0 if it is worse."""
-    worthwhile: float | None
-    """The smallest difference that would change what is done, in the same metric."""
-    noise: float | None
-    """The largest spread over seeds of one setting: what a difference has to be above. None if nothing was repeated."""
-    repeated: int
-    """How many settings were run with more than one seed."""
-    same: bool
-    """The incumbent itself was picked."""
-
-    @property
-    def inside_noise(self) -> bool | None:
-        """Whether the difference is no larger than that between seeds of one setting; None if there is none, or nobody
-        knows."""
-        if self.same or self.gain is None or self.noise is None:
-            return None
-        return abs(self.gain) <= self.noise
-
-    @property
-    def worth_it(self) -> bool:
-        """It is better by what matters, and by more than seeds differ."""
-        return (
-            self.gain is not None
-            and self.worthwhile is not None
-            and self.gain >= self.worthwhile
-            and self.inside_noise is False
-        )
-
-    @property
-    def words(self) -> str:
-        """What the difference comes to, in one sentence."""
-        return "; ".join(self._parts())
-
-    def _parts(self) -> Iterator[str]:
-        if self.same:
-            yield f"the incumbent, row {self.incumbent}, is the best that was observed"
-            return
-        if self.gain is None or self.incumbent_value is None:
-            yield f"the incumbent, row {self.incumbent}, has no value: nothing says that the pick is better"
-            return
-        way = "better" if self.gain > 0 else "worse"
-        seeds = "one seed" if self.incumbent_seeds == 1 else f"{self.incumbent_seeds} seeds"
-        held = f"row {self.incumbent}: {self.incumbent_value:.4g}, {seeds}"
-        yield f"{abs(self.gain):.4g} {way} than the incumbent ({held})" if self.gain else f"as good as {held}"
-        if self.noise is None:
-            yield "how far seeds alone differ is not known: nothing was repeated"
-        elif self.inside_noise:
-            yield f"INSIDE THE NOISE: seeds of one setting differ by up to {self.noise:.4g}"
-        else:
-            yield f"seeds of one setting differ by up to {self.noise:.4g}"
-        if self.worthwhile is None:
-            yield "the plan says of no difference in this metric that it matters"
-        elif self.gain >= self.worthwhile:
-            yield f"worthwhile from {self.worthwhile:g}"
-        else:
-            yield f"less than what is worthwhile, {self.worthwhile:g}"
-
-    def plain(self) -> dict[str, Any]:
-        """The verdict as JSON values."""
-        return {
-            "incumbent": self.incumbent,
-            "incumbent_value": self.incumbent_value,
-            "incumbent_seeds": self.incumbent_seeds,
-            "gain": self.gain,
-            "worthwhile": self.worthwhile,
-            "noise": self.noise,
-            "repeated_settings": self.repeated,
-            "inside_noise": self.inside_noise,
-            "worth_it": self.worth_it,
-            "same": self.same,
-            "words": self.words,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -517,50 +339,3 @@ def _rows(rows: Sequence[int]) -> str:
     shown = ", ".join(map(str, rows[:MOST_NAMED]))
     more = f" and {len(rows) - MOST_NAMED:,} more" if len(rows) > MOST_NAMED else ""
     return f"row{'' if len(rows) == 1 else 's'} {shown}{more}"
-
-
-def verdict_of(
-    rows: Sequence[RowRead],
-    picked: Picked | None,
-    *,
-    mode: Literal["min", "max"],
-    incumbent: int | None,
-    worthwhile: float | None,
-) -> Verdict | None:
-    """The pick held against the setting that is used today; None without a pick or such a setting."""
-    if picked is None or incumbent is None:
-        return None
-    seeds = _by_setting(rows)
-    known = seeds.get(incumbent, ())
-    value = statistics.mean(known) if known else None
-    gain = None
-    if value is not None:
-        gain = value - picked.value if mode == "min" else picked.value - value
-    repeated = [values for values in seeds.values() if len(values) > 1]
-    return Verdict(
-        incumbent=incumbent,
-        incumbent_value=value,
-        incumbent_seeds=len(known),
-        gain=gain,
-        worthwhile=worthwhile,
-        noise=max((max(values) - min(values) for values in repeated), default=None),
-        repeated=len(repeated),
-        same=picked.row == incumbent,
-    )
-
-
-def _by_setting(rows: Sequence[RowRead]) -> dict[int, tuple[float, ...]]:
-    """By trial: the values of all completed rows that have its setting."""
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        if row.counts and row.value is not None:
-            found.setdefault(row.repeats or row.row, []).append(row.value)
-    return {trial: tuple(values) for trial, values in found.items()}
-
-
-def short_of_money(rows: Sequence[RowRead]) -> str | None:
-    """Which rows a budget has ended, in words; None if it has ended none."""
-    parts = [
-        f"{many:,} {end}" for end in ENDS if end in BY_BUDGET and (many := sum(r.status == end for r in rows))
-    ]
-    return ", ".join(parts) or None

@@ -1,11 +1,4 @@
-"""A search from its store alone: the registered table with what became of each row. Needs no Ray, and writes nothing.
-
-    read = raykit.open("./store").search("digits-lr")
-    print(read.progress, read.pick_words, read.verdict)
-    read.to_pandas().plot.scatter(x="params.lr", y="value", logx=True)
-
-Of rows that are at work their own run is read as well; of all others the search's own log says everything.
-"""
+"""Reads a search from its store: the registered table, its log, the ledger, and the runs of rows that are at work."""
 
 from __future__ import annotations
 
@@ -23,17 +16,11 @@ from raykit.qc.backlog import way_on
 from raykit.read.money import TRAIN, Ledgers, Progress, money_of
 from raykit.read.qc_runs import BegunTrials, RunsRead, RunsReader
 from raykit.read.rows import RowTable
-from raykit.read.searchview import (
-    AT_WORK,
-    Live,
-    PickDue,
-    RowRead,
-    SearchRead,
-    SearchState,
-    short_of_money,
-    verdict_of,
-)
-from raykit.read.view import LIVE, RunView, view_run
+from raykit.read.search.row import AT_WORK, Live, RowRead, short_of_money
+from raykit.read.search.verdict import verdict_of
+from raykit.read.search.view import PickDue, SearchRead, SearchState
+from raykit.read.seen import view_run
+from raykit.read.view import LIVE, RunView
 from raykit.records import BY_BUDGET, Begun, Driven, EvaluationRow, RowEnded, SearchEntry
 from raykit.search import RowState, pick
 from raykit.search import SearchState as Folded
