@@ -31,7 +31,6 @@ from raykit.store import Listed, Put, s3
 from raykit.store.base import ObjectStore
 from raykit.store.probe import probe
 from raykit.store.s3 import S3Store
-from raykit.store.s3_connection import CONNECT_TIMEOUT_S
 
 MakeStore = Callable[..., S3Store]
 
@@ -336,9 +335,9 @@ def test_a_dead_endpoint_is_said_soon(make_s3: MakeStore, verb: str) -> None:
 def test_an_endpoint_that_takes_no_connection_is_said_soon(
     make_s3: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert s3._UNREACHED_S + CONNECT_TIMEOUT_S < 12
+    assert s3._UNREACHED_S + s3_connection.CONNECT_TIMEOUT_S < 12
     monkeypatch.setattr(s3, "_UNREACHED_S", 0.8)
-    monkeypatch.setattr(s3, "_CONNECT_TIMEOUT_S", 0.4)
+    monkeypatch.setattr(s3_connection, "CONNECT_TIMEOUT_S", 0.4)
     with contextlib.ExitStack() as sockets:
         listener = sockets.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
