@@ -27,7 +27,7 @@ from raykit.errors import (
     UnknownOutcomeError,
     UnusableRootError,
 )
-from raykit.store import Listed, Put, s3
+from raykit.store import Listed, Put, s3, s3_connection
 from raykit.store.base import ObjectStore
 from raykit.store.probe import probe
 from raykit.store.s3 import S3Store
@@ -356,7 +356,7 @@ def test_an_endpoint_that_takes_no_connection_is_said_soon(
 def test_a_server_that_never_answers_leaves_the_outcome_unknown(
     make_s3: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3, "_READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(s3_connection, "_READ_TIMEOUT_S", 0.2)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
