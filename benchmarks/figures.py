@@ -6,13 +6,16 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
 import psutil
 
 PACKAGES = ("torch", "lightning", "pydantic", "safetensors")
+HEAD = "| | median | min to max | bar |\n|---|---|---|---|"
+DIGITS = {"x": 3, "s": 3, "ms": 2, "us": 1, "MB": 0}
+"""By unit: so many digits say more than chance does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +36,17 @@ class Figure:
         return self.at_most is not None and self.median > self.at_most
 
 
-def main(measure: Callable[[], Sequence[Figure]]) -> int:
-    """Measure, print, and return the exit code: 1 if a bar was missed."""
-    print(machine(), flush=True)
-    before_s, start = _others_s(), time.perf_counter()
-    figures = measure()
+def main(measure: Callable[[], Iterable[Figure]]) -> int:
+    """Measure, print each figure as it comes, and return the exit code: 1 if a bar was missed."""
+    print(f"{machine()}\n\n{HEAD}", flush=True)
+    before_s, start, missed = _others_s(), time.perf_counter(), False
+    for figure in measure():
+        print(line(figure), flush=True)
+        missed |= figure.missed
     available_s = (time.perf_counter() - start) * (os.cpu_count() or 1)
     others = (_others_s() - before_s) / available_s
-    print(f"Other processes took {others:.0%} of the processors meanwhile.\n")
-    print(table(figures))
-    return int(any(figure.missed for figure in figures))
+    print(f"\nOther processes took {others:.0%} of the processors meanwhile.")
+    return int(missed)
 
 
 def _others_s() -> float:
@@ -63,15 +67,10 @@ def machine() -> str:
     )
 
 
-def table(figures: Sequence[Figure]) -> str:
-    """Markdown: median, smallest and largest of each figure, and whether its bar was met."""
-    lines = ["| | median | min to max | bar |", "|---|---|---|---|"]
-    for figure in figures:
-        low, high = (_number(pick(figure.values), figure.unit) for pick in (min, max))
-        lines.append(
-            f"| {figure.what} | {_number(figure.median, figure.unit)} | {low} to {high} | {_bar(figure)} |"
-        )
-    return "\n".join(lines)
+def line(figure: Figure) -> str:
+    """Markdown: median, smallest and largest, and whether the bar was met."""
+    low, high = (_number(pick(figure.values), figure.unit) for pick in (min, max))
+    return f"| {figure.what} | {_number(figure.median, figure.unit)} | {low} to {high} | {_bar(figure)} |"
 
 
 def _bar(figure: Figure) -> str:
@@ -81,5 +80,4 @@ def _bar(figure: Figure) -> str:
 
 
 def _number(value: float, unit: str) -> str:
-    digits = {"x": 3, "ms": 2, "s": 3, "us": 1}[unit]
-    return f"{value:.{digits}f} {unit}"
+    return f"{value:.{DIGITS[unit]}f} {unit}"

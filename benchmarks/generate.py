@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.generation import Shards
 from raykit.store.local import LocalStore
+from raykit.store.log import seal
 from raykit.store.parquet import parquet_bytes
 from raykit.work.generated import Made, Make
 
@@ -47,19 +48,16 @@ MILLION = 1_000_000
 STATUS_UNITS = 100_000
 
 
-def measure() -> Sequence[Figure]:
+def measure() -> Iterator[Figure]:
     assert len(os.sched_getaffinity(0)) >= WORKERS
     with tempfile.TemporaryDirectory(prefix="raykit-bench-") as folder:
         plan = _approved(Path(folder))
-        figures: list[Figure] = []
         for (unit_s, units), bar in ((SLOW, 1.02), (QUICK, 1.15)):
-            figures += _against_a_loop(plan, unit_s, units, bar)
+            yield from _against_a_loop(plan, unit_s, units, bar)
         nothing = [_raykit(plan, *NOTHING, round).whole_s for round in range(ROUNDS)]
-        figures.append(
-            Figure(what="10,000 units that do nothing, all durable", unit="s", values=nothing, at_most=120)
-        )
-        figures += _status(plan)
-    return [*figures, *_planning()]
+        yield Figure(what="10,000 units that do nothing, all durable", unit="s", values=nothing, at_most=120)
+        yield from _status(plan)
+    yield from _planning()
 
 
 def _against_a_loop(plan: Path, unit_s: float, units: int, bar: float) -> list[Figure]:
@@ -273,7 +271,10 @@ def many(plan: Path) -> None:
                 layout.generation_data(site.name, "many", contract.digest, number, made.receipt.sha256),
                 made.data,
             ),
-            (layout.generation_receipt(site.name, "many", contract.digest, number), made.receipt.to_bytes()),
+            (
+                layout.generation_receipt(site.name, "many", contract.digest, number),
+                seal(made.receipt.to_bytes()),
+            ),
         ):
             path = root / key
             path.parent.mkdir(parents=True, exist_ok=True)

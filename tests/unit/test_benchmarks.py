@@ -26,7 +26,8 @@ def test_a_bar_is_met_by_the_median_and_missed_by_more(capsys: pytest.CaptureFix
     met = Figure(what="met", unit="x", values=[1.0, 1.5, 9.0], at_most=1.5)
     missed = Figure(what="missed", unit="x", values=[1.0, 1.6, 9.0], at_most=1.5)
     assert main(lambda: [met]) == 0
-    assert main(lambda: [met, missed]) == 1
+    large = Figure(what="large", unit="MB", values=[90.4])
+    assert main(lambda: [met, missed, large]) == 1
     printed = capsys.readouterr().out
     assert "| met | 1.500 x | 1.000 x to 9.000 x | at most 1.5: met |" in printed
     assert "| missed | 1.600 x | 1.000 x to 9.000 x | at most 1.5: missed |" in printed
@@ -78,7 +79,7 @@ def test_what_examining_costs_is_measured_with_receipts_that_are_written(
 def test_every_command_of_the_readme_is_a_benchmark() -> None:
     page = (ROOT / "benchmarks" / "README.md").read_text()
     named = set(re.findall(r"python -m benchmarks\.(\w+)", page))
-    others = {"step_time", "save_time", "history_cost", "help_time", "ledger", "directive", "qc", "search"}
+    others = {"step_time", "save_time", "history_cost", "help_time", "ledger", "directive", "qc", "search", "generate"}
     assert named - {"qc_beside"} == {"run", *others}
     for name in named:
         assert f"python -m benchmarks.{name}" in (ROOT / "benchmarks" / f"{name}.py").read_text()
