@@ -155,7 +155,7 @@ def _raykit(plan: Path, unit_s: float, units: int, round: int) -> Took:
 
 def make(plan: Path, name: str, unit_s: float) -> None:
     """One set, in a process of its own."""
-    from raykit.fleet.generate import generate
+    from raykit.fleet.generate.run import generate
 
     outcome = generate(
         plan,

@@ -29,10 +29,10 @@ from qcray import FakeDoor
 from raylaunch import Launching, raykit
 
 from raykit.budget import acts
-from raykit.fleet.generate_desk import Means
-from raykit.fleet.generate_outcome import Making
-from raykit.fleet.generate_pool import End, SetPool
-from raykit.fleet.generate_task import Terms
+from raykit.fleet.generate.desk import Means
+from raykit.fleet.generate.outcome import Making
+from raykit.fleet.generate.pool import End, SetPool
+from raykit.fleet.generate.task import Terms
 from raykit.fleet.pool.lease import PoolDoor, Price
 from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.session import start_local

@@ -27,7 +27,7 @@ from raykit.budget.book import Lease
 from raykit.errors import ConflictError, RaykitError
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.pool.settings import PoolSettings
-from raykit.fleet.qc_pool import QcPool
+from raykit.fleet.qc.pool import QcPool
 from raykit.fleet.session import start_local
 from raykit.ids import Digest
 from raykit.read.qc import QcRead, read_qc

@@ -33,8 +33,8 @@ from raykit.cli.progress import bar, display
 from raykit.errors import GateError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
-    from raykit.fleet.generate import Outcome
-    from raykit.fleet.generate_sets import Changed
+    from raykit.fleet.generate.run import Outcome
+    from raykit.fleet.generate.sets import Changed
     from raykit.read import Root as ReadRoot
     from raykit.read.money import LineMoney
     from raykit.read.setview import Made, SetRead
@@ -91,7 +91,7 @@ def generate(
         InvalidInput: --reuse without --changed.
         RaykitError: whatever refuses the sets, or ended them.
     """
-    from raykit.fleet.generate import generate as make
+    from raykit.fleet.generate.run import generate as make
     from raykit.report.sets import picture_key, put_samples
 
     said, found = _changed(changed, reuse, by, scripted), open_root(root)
@@ -153,7 +153,7 @@ def _changed(why: str | None, reuse: str | None, by: str | None, scripted: bool)
             value=reuse,
             rule="together with --changed, which says why",
         )
-    from raykit.fleet.generate_sets import Changed
+    from raykit.fleet.generate.sets import Changed
 
     said = words(why, field="--changed", what="why does the set go on under another contract?")
     return Changed(why=said, person=person_of(by), scripted=is_scripted(scripted), reuse=reuse)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from raykit.fleet.follow import Glimpse
-    from raykit.fleet.generate import Making
+    from raykit.fleet.generate.run import Making
     from raykit.fleet.search.outcome import SearchGlimpse
 
 LINE_EVERY_S = 10.0

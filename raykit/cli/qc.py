@@ -100,8 +100,8 @@ def run(
         InvalidInput: one update of all trials of a search, or a trial of what is no search.
         RaykitError: whatever refuses the workers, or ended them.
     """
-    from raykit.fleet.qc_pictures import draw_of
-    from raykit.fleet.qc_run import run_backlog
+    from raykit.fleet.qc.pictures import draw_of
+    from raykit.fleet.qc.run import run_backlog
 
     found = open_root(root)
     require_store(found)

@@ -12,7 +12,7 @@ from raykit.cli import output
 from raykit.cli.options import DEFAULT_ROOT, By, Json, Root, at_plan, at_root, person_of, words
 
 if TYPE_CHECKING:
-    from raykit.fleet.relock import Relocked
+    from raykit.fleet.qc.relock import Relocked
 
 
 def relock(
@@ -36,7 +36,7 @@ def relock(
         InvalidInput: nobody said so.
         RaykitError: whatever refuses the lock; then nothing is locked.
     """
-    from raykit.fleet.relock import relock as locked_anew
+    from raykit.fleet.qc.relock import relock as locked_anew
     from raykit.fleet.site import site_of
 
     with at_plan(plan):

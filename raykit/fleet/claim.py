@@ -13,8 +13,8 @@ from importlib import metadata
 from raykit import reconcile as brain
 from raykit.errors import ConflictError, GateError, HeldError, RaykitError
 from raykit.fleet.evidence import gather
-from raykit.fleet.qc_heed import QC_GATE, require_answered
-from raykit.fleet.qc_room import require_apart
+from raykit.fleet.qc.heed import QC_GATE, require_answered
+from raykit.fleet.qc.room import require_apart
 from raykit.fleet.session import job_here
 from raykit.fleet.site import Site, changed_members, code_files, git_facts, make_ready, task_of
 from raykit.fleet.spending import (

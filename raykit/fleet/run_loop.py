@@ -21,7 +21,7 @@ from raykit.fleet.metrics import Dashboard, Facts, run_of, trainers_of
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pictures import Pictures
 from raykit.fleet.purse import Purse
-from raykit.fleet.qc_heed import QC_GATE
+from raykit.fleet.qc.heed import QC_GATE
 from raykit.fleet.site import Site
 from raykit.pauses import InForce, Role, in_force, scopes_of
 from raykit.plan import Plan

@@ -15,9 +15,9 @@ from raykit.fleet.claim import Claimed, claim, completed_at
 from raykit.fleet.metrics import Dashboard
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.qc_beside import QcBeside
-from raykit.fleet.qc_heed import words
-from raykit.fleet.qc_room import slots_of
+from raykit.fleet.qc.beside import QcBeside
+from raykit.fleet.qc.heed import words
+from raykit.fleet.qc.room import slots_of
 from raykit.fleet.run_loop import RunLoop, Say, Tell
 from raykit.fleet.session import RayHere, labels_of, open_ray
 from raykit.fleet.shown import shown_of

@@ -31,7 +31,7 @@ from raylaunch import Launching, kill, raykit
 from raykit.cli.main import main
 from raykit.errors import ApprovalError, BudgetError, FleetPaused, GateError, PlanError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
-from raykit.fleet.generate import SetOutcome, generate
+from raykit.fleet.generate.run import SetOutcome, generate
 from raykit.fleet.pool.lease import Price
 from raykit.fleet.session import LocalRay, start_local
 from raykit.records import CandidateRejected, Claim, Rows

@@ -27,7 +27,7 @@ from qcray import QcMaker as Maker
 from raykit.errors import BudgetError, StoreUnavailableError
 from raykit.fleet.pool import pool as pools
 from raykit.fleet.pool.settings import PoolSettings
-from raykit.fleet.qc_pool import QcPool
+from raykit.fleet.qc.pool import QcPool
 from raykit.fleet.session import LocalRay, start_local
 from raykit.read.qc import read_qc
 from raykit.read.qc_runs import BegunTrials

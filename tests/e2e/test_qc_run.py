@@ -18,7 +18,7 @@ from plainrun import Launches, freeze_job, write_job
 from raylaunch import Launching, kill, raykit
 
 from raykit.errors import FleetPaused, GateError
-from raykit.fleet.qc_run import run_backlog
+from raykit.fleet.qc.run import run_backlog
 from raykit.read.qc import QcRead, read_qc
 from raykit.records import Reserved, Settled
 from raykit.store import open_store

@@ -79,7 +79,17 @@ def test_what_examining_costs_is_measured_with_receipts_that_are_written(
 def test_every_command_of_the_readme_is_a_benchmark() -> None:
     page = (ROOT / "benchmarks" / "README.md").read_text()
     named = set(re.findall(r"python -m benchmarks\.(\w+)", page))
-    others = {"step_time", "save_time", "history_cost", "help_time", "ledger", "directive", "qc", "search", "generate"}
+    others = {
+        "step_time",
+        "save_time",
+        "history_cost",
+        "help_time",
+        "ledger",
+        "directive",
+        "qc",
+        "search",
+        "generate",
+    }
     assert named - {"qc_beside"} == {"run", *others}
     for name in named:
         assert f"python -m benchmarks.{name}" in (ROOT / "benchmarks" / f"{name}.py").read_text()

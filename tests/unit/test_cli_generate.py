@@ -18,8 +18,8 @@ from makerun import make_run
 from makeset import SetMaker, make_set
 
 from raykit.errors import GateError
-from raykit.fleet import generate as fleet
-from raykit.fleet.generate import Making, Outcome, SetOutcome
+from raykit.fleet.generate import run as fleet
+from raykit.fleet.generate.run import Making, Outcome, SetOutcome
 from raykit.store.local import LocalStore
 from raykit.store.people import pause, read_acts, read_scope
 from raykit.store.place import this_place

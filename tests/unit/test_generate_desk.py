@@ -16,10 +16,10 @@ from makeset import SetMaker
 
 from raykit.budget.book import Book
 from raykit.errors import BudgetError
-from raykit.fleet.generate_desk import HEARS_S, GenerateDesk, Means
-from raykit.fleet.generate_launch import spread
-from raykit.fleet.generate_money import require_affordable
-from raykit.fleet.generate_task import Terms
+from raykit.fleet.generate.desk import HEARS_S, GenerateDesk, Means
+from raykit.fleet.generate.launch import spread
+from raykit.fleet.generate.money import require_affordable
+from raykit.fleet.generate.task import Terms
 from raykit.fleet.pool.desk import Lost
 from raykit.fleet.pool.lease import Price
 from raykit.records import AccountOpened, CanaryPassed, GivenUp, Line, Planned, Reserved, Rows, Settled

@@ -15,8 +15,8 @@ from qcray import FakeDoor
 from test_generate_sets import draft_like
 
 from raykit.errors import GateError, Unknown
-from raykit.fleet import generate_probe
-from raykit.fleet.generate_probe import Asking, Prober, refusal_of
+from raykit.fleet.generate import probe as generate_probe
+from raykit.fleet.generate.probe import Asking, Prober, refusal_of
 from raykit.fleet.pool.lease import Price
 from raykit.store import open_store
 

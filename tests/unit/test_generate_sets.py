@@ -12,7 +12,7 @@ import pytest
 from makegen import drive, toy_set
 
 from raykit.errors import GateError, InvalidInput
-from raykit.fleet.generate_sets import _other_files, _require_reusable
+from raykit.fleet.generate.sets import _other_files, _require_reusable
 from raykit.ids import sha256
 from raykit.records import GenerationContract
 from raykit.shards.contract import Draft, require_same

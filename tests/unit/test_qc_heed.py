@@ -12,7 +12,7 @@ import pytest
 from makeqc import QcMaker, failed, make_trained
 
 from raykit.errors import GateError
-from raykit.fleet.qc_heed import heed, require_answered
+from raykit.fleet.qc.heed import heed, require_answered
 from raykit.read.qc import QcRead, read_qc
 from raykit.store.local import LocalStore
 from raykit.store.people import pause, read_acts, repair, resume

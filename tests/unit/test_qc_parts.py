@@ -21,7 +21,7 @@ from raykit.fleet import spending
 from raykit.fleet.pool import crew
 from raykit.fleet.pool.desk import Lost
 from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
-from raykit.fleet.qc_desk import QcDesk
+from raykit.fleet.qc.desk import QcDesk
 from raykit.read.qc import read_qc
 from raykit.records import Claim, Line, Measured, Place, Settled, Terms
 from raykit.store.accounts import join_account

@@ -16,10 +16,10 @@ from maketrials import TrialsMaker
 from qchooks import AT, Examine, work
 
 from raykit.errors import StoreUnavailableError
-from raykit.fleet import qc_beside
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.qc_beside import QcBeside
-from raykit.fleet.qc_desk import QcDesk
+from raykit.fleet.qc import beside as qc_beside
+from raykit.fleet.qc.beside import QcBeside
+from raykit.fleet.qc.desk import QcDesk
 from raykit.read.qc import read_qc
 from raykit.read.qc_runs import BegunTrials, RunsRead, read_qc_of
 from raykit.records import Request
@@ -315,7 +315,7 @@ def test_a_reader_of_a_store_that_does_not_answer_says_so() -> None:
 
 
 def test_a_failed_check_ends_its_own_trial_only(store: MemoryStore) -> None:
-    from raykit.fleet.qc_heed import heed
+    from raykit.fleet.qc.heed import heed
 
     maker = TrialsMaker(store, on_failure="stop")
     for row in (1, 2):
@@ -331,7 +331,7 @@ def test_a_failed_check_ends_its_own_trial_only(store: MemoryStore) -> None:
 
 
 def test_a_failed_check_pauses_the_experiment_where_the_plan_says_so(store: MemoryStore) -> None:
-    from raykit.fleet.qc_heed import heed
+    from raykit.fleet.qc.heed import heed
 
     maker = TrialsMaker(store, on_failure="pause")
     maker.trained(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from raykit.errors import InvalidInput, PlanError
 from raykit.fleet.claim import completed_at, reviewed
 from raykit.fleet.jobs.address import Address
-from raykit.fleet.qc_heed import QC_GATE, require_answered
+from raykit.fleet.qc.heed import QC_GATE, require_answered
 from raykit.fleet.search.opening import look
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Approving, require_spendable

@@ -11,8 +11,8 @@ import ray
 from raykit.fleet.budget_actor import Seat, open_seat
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.purse import Purse
-from raykit.fleet.qc_beside import QcBeside
-from raykit.fleet.qc_room import slots_of
+from raykit.fleet.qc.beside import QcBeside
+from raykit.fleet.qc.room import slots_of
 from raykit.fleet.search.exchange import Exchange
 from raykit.fleet.search.opening import Opened
 from raykit.fleet.search.room import room_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from raykit.budget.worst import worst_case, worst_of_rows
 from raykit.errors import CorruptError, NotFoundError, PlanError
 from raykit.fleet.claim import lock, reviewed
-from raykit.fleet.qc_room import require_apart
+from raykit.fleet.qc.room import require_apart
 from raykit.fleet.search.held import drivers_of, require_free, take
 from raykit.fleet.search.money import require_table_paid, settle_dead
 from raykit.fleet.site import Site, make_ready, task_of

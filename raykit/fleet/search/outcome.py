@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raykit.fleet.follow import Glimpse
 from raykit.fleet.metrics import SearchFacts
 from raykit.fleet.pool.pool import Glance
-from raykit.fleet.qc_heed import words
+from raykit.fleet.qc.heed import words
 from raykit.fleet.search.job import Report
 from raykit.read.qc_runs import RunsRead
 from raykit.records import Picked, RowEnded, SearchRegistration, Unit

@@ -16,9 +16,9 @@ from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.door import HOLD_S
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.pool.settings import PoolSettings
-from raykit.fleet.qc_pool import QcPool
-from raykit.fleet.qc_room import price_of, settings_of
-from raykit.fleet.qc_task import QC
+from raykit.fleet.qc.pool import QcPool
+from raykit.fleet.qc.room import price_of, settings_of
+from raykit.fleet.qc.task import QC
 from raykit.fleet.session import RayHere, labels_of, open_ray
 from raykit.fleet.shown import shown_of
 from raykit.fleet.signals import Signals

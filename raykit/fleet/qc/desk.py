@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from raykit.fleet.metrics import Dashboard, QcFacts
 from raykit.fleet.pool.desk import Found, Lost, cause_of
-from raykit.fleet.qc_task import QC, Maker, QcTask
+from raykit.fleet.qc.task import QC, Maker, QcTask
 from raykit.pauses import pause_of
 from raykit.qc.backlog import Standing, shared_defect, takable
 from raykit.read.qc import QcRead, QcReader, wanted_of

@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import RayError
 
 from raykit.errors import BudgetError, DeadlineError, GateError, RaykitError, Unknown
-from raykit.fleet.generate_task import GENERATE
+from raykit.fleet.generate.task import GENERATE
 from raykit.fleet.pool import process
 from raykit.fleet.pool.actor import PLACE, clear, place_in
 from raykit.fleet.pool.hired import options_of

@@ -12,8 +12,8 @@ from typing import Final
 from raykit.fleet.pool.lease import PoolDoor
 from raykit.fleet.pool.pool import Pool
 from raykit.fleet.pool.settings import Hiring, PoolSettings, RayLost, not_watched
-from raykit.fleet.qc_desk import QcDesk
-from raykit.fleet.qc_task import QC, Maker
+from raykit.fleet.qc.desk import QcDesk
+from raykit.fleet.qc.task import QC, Maker
 from raykit.read.qc_runs import RunsRead, Whose
 from raykit.store.base import ObjectStore
 

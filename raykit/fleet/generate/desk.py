@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raykit.errors import BudgetError
-from raykit.fleet.generate_task import GENERATE, GenerateTask, Terms
+from raykit.fleet.generate.task import GENERATE, GenerateTask, Terms
 from raykit.fleet.metrics import Dashboard, SetFacts
 from raykit.fleet.pool.crew import PEAK
 from raykit.fleet.pool.desk import Found, Lost, cause_of

@@ -13,16 +13,16 @@ import ray
 
 from raykit.errors import RaykitError, Refused, Stopped, Unknown
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
-from raykit.fleet.generate_close import close_set
-from raykit.fleet.generate_desk import Means
-from raykit.fleet.generate_freeze import contract_of, freeze, keep_parts
-from raykit.fleet.generate_money import cost_of, price_of, require_affordable
-from raykit.fleet.generate_options import options_of, rule_of
-from raykit.fleet.generate_outcome import Outcome, SetOutcome
-from raykit.fleet.generate_pool import End, SetPool, Tell
-from raykit.fleet.generate_probe import Asked, Asking, Prober
-from raykit.fleet.generate_sets import Changed, Wanted
-from raykit.fleet.generate_task import GENERATE, Maker, Terms
+from raykit.fleet.generate.close import close_set
+from raykit.fleet.generate.desk import Means
+from raykit.fleet.generate.freeze import contract_of, freeze, keep_parts
+from raykit.fleet.generate.money import cost_of, price_of, require_affordable
+from raykit.fleet.generate.options import options_of, rule_of
+from raykit.fleet.generate.outcome import Outcome, SetOutcome
+from raykit.fleet.generate.pool import End, SetPool, Tell
+from raykit.fleet.generate.probe import Asked, Asking, Prober
+from raykit.fleet.generate.sets import Changed, Wanted
+from raykit.fleet.generate.task import GENERATE, Maker, Terms
 from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.session import RayHere, cpus_here, labels_of, open_ray
 from raykit.fleet.shown import shown_of

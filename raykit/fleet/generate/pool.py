@@ -10,9 +10,9 @@ from typing import Final
 
 from raykit.errors import RaykitError, StoreUnavailableError
 from raykit.fleet.door import HOLD_S
-from raykit.fleet.generate_desk import Afford, GenerateDesk, Means
-from raykit.fleet.generate_outcome import Making
-from raykit.fleet.generate_task import GENERATE, Terms
+from raykit.fleet.generate.desk import Afford, GenerateDesk, Means
+from raykit.fleet.generate.outcome import Making
+from raykit.fleet.generate.task import GENERATE, Terms
 from raykit.fleet.pool.lease import PoolDoor
 from raykit.fleet.pool.pool import Glance, Pool
 from raykit.fleet.pool.settings import Hiring, PoolSettings, RayLost, not_watched

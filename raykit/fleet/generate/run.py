@@ -1,4 +1,4 @@
-"""`raykit generate PLAN`: synthetic sets from approved checkpoints, made by a pool of workers until each is closed.
+"""The synthetic sets of a plan: from approved checkpoints, made by a pool of workers until each is closed.
 
 Everything that refuses, refuses before anything is written or started. Then, set by set: ask the real producer, freeze
 the contract, make and judge the canary, fan out, close. All of it goes on from wherever it was left.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from raykit.fleet.generate_close import close_set
-from raykit.fleet.generate_launch import Launch, Say
-from raykit.fleet.generate_money import Tried, open_money, require_affordable, require_payable
-from raykit.fleet.generate_outcome import Making, Outcome, SetOutcome
-from raykit.fleet.generate_pool import Tell
-from raykit.fleet.generate_sets import Changed, Wanted, find_sets
-from raykit.fleet.generate_task import Maker
+from raykit.fleet.generate.close import close_set
+from raykit.fleet.generate.launch import Launch, Say
+from raykit.fleet.generate.money import Tried, open_money, require_affordable, require_payable
+from raykit.fleet.generate.outcome import Making, Outcome, SetOutcome
+from raykit.fleet.generate.pool import Tell
+from raykit.fleet.generate.sets import Changed, Wanted, find_sets
+from raykit.fleet.generate.task import Maker
 from raykit.fleet.session import end_leftovers
 from raykit.fleet.site import Site, site_of
 from raykit.fleet.spending import Approving

@@ -15,10 +15,10 @@ from raykit.errors import RaykitError
 from raykit.fleet.budget_actor import Seat, Teller
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.pool.settings import RayLost, Wants, not_watched
-from raykit.fleet.qc_heed import counted, heed, unheeded_failures
-from raykit.fleet.qc_pictures import draw_lagging
-from raykit.fleet.qc_pool import QcPool
-from raykit.fleet.qc_room import price_of, settings_of, slots_of
+from raykit.fleet.qc.heed import counted, heed, unheeded_failures
+from raykit.fleet.qc.pictures import draw_lagging
+from raykit.fleet.qc.pool import QcPool
+from raykit.fleet.qc.room import price_of, settings_of, slots_of
 from raykit.fleet.site import Site
 from raykit.fleet.spending import Spending
 from raykit.plan.tables import Qc

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from raykit.errors import GateError
-from raykit.fleet.generate_sets import Changed, Wanted, reuse_of
+from raykit.fleet.generate.sets import Changed, Wanted, reuse_of
 from raykit.records import Contracted, ExperimentEntry, GenerationContract, Option, Record
 from raykit.shards.contract import Probed, changes, make_contract
 from raykit.store.base import ObjectStore

@@ -12,7 +12,7 @@ from typing import Literal
 
 from raykit.data.inputs import CutInputs, cut_inputs, fetch_source, read_inputs
 from raykit.errors import FleetPaused, GateError, PlanError
-from raykit.fleet.relock import require_same_plan
+from raykit.fleet.qc.relock import require_same_plan
 from raykit.fleet.site import Site, code_files
 from raykit.ids import Digest, sha256
 from raykit.pauses import Acts, InForce, in_force, require_running, scopes_of, way_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raykit.budget.amounts import time_cost
-from raykit.fleet.generate_sets import Wanted
+from raykit.fleet.generate.sets import Wanted
 from raykit.fleet.pool.lease import Price
 from raykit.plan.tables import selection_of
 from raykit.records import Option
