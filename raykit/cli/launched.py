@@ -30,10 +30,11 @@ def run_launch(
     deviation: str | None = None,
     lifted: InForce | None = None,
 ) -> None:
-    """Run a plan, or go on with it, and say what it came to. `lifted` is the pause that was ended just now.
+    """Run a plan, or go on with it, say what it came to, and leave with the exit code of the run.
+
+    `lifted` is the pause that was ended just now.
 
     Raises:
-        Exit: with the exit code of the run, where that is not 0.
         RaykitError: whatever refuses the launch, or ended it.
     """
     from raykit.fleet.supervisor import launch

@@ -37,7 +37,7 @@ CALLS = {
     "os.system": "gives text to a shell",
     "os.popen": "gives text to a shell",
 }
-IMPORTERS = {"train/recipe.py", "cli/main.py", "__init__.py"}
+IMPORTERS = {"train/find_recipe.py", "cli/main.py", "__init__.py"}
 """Who may import by name: the plan's recipe, raykit's own commands, and its own lazily loaded names."""
 
 READS_PICKLES = {"train/dcp.py": {"pickle", "torch.distributed.checkpoint"}}
