@@ -10,10 +10,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from raykit.search.table import RowState, SearchState
+from raykit.search.worth import is_unreported
 
 ALIKE = 2
 """So many rows that failed alike are a defect of what they share."""
-MAX_WORDS = 500
+MAX_DETAIL = 300
+SEALED = "a search keeps its plan and its code: if they are at fault, cancel it, and give what is mended a name of its own"
 
 _WORKS = frozenset({"completed", "stopped-by-scheduler"})
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d.,_]*(?:e[+-]?\d+)?", re.IGNORECASE)
@@ -32,7 +34,12 @@ def shared_failure(state: SearchState, *, since: float) -> str | None:
         if row.ended is not None and row.ended.end == "failed" and (row.ended_at or 0.0) > since:
             alike[signature(row.ended.detail)].append(row)
     most = max(alike.values(), key=len, default=[])
-    return _words(most) if len(most) >= ALIKE else None
+    return _words(most) if len(most) >= ALIKE or any(map(_hopeless, most)) else None
+
+
+def _hopeless(row: RowState) -> bool:
+    """One such row says what becomes of all."""
+    return row.ended is not None and is_unreported(row.ended.detail)
 
 
 def signature(detail: str | None) -> str:
@@ -42,6 +49,7 @@ def signature(detail: str | None) -> str:
 
 def _words(rows: Sequence[RowState]) -> str:
     ended = rows[0].ended
-    why = "" if ended is None or ended.detail is None else f": {ended.detail}"
+    why = "" if ended is None or ended.detail is None else f": {ended.detail[:MAX_DETAIL]}"
     runs = ", ".join(row.run for row in rows[:ALIKE])
-    return f"{len(rows)} rows failed alike, and none has come through ({runs}){why}"[:MAX_WORDS]
+    failed = "one row failed as all would" if len(rows) == 1 else f"{len(rows)} rows failed alike"
+    return f"{failed}, and none has come through ({runs}){why}; {SEALED}"

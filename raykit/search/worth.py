@@ -19,6 +19,9 @@ class Worth(NamedTuple):
     """Digest of the manifest of that update's checkpoint, where there is one."""
 
 
+NOBODY = "which nobody reports"
+
+
 def unreported(metric: str, evaluations: Sequence[EvaluationRow]) -> str | None:
     """Why a row can never be worth anything: its first evaluation has not the metric; None if it has.
 
@@ -28,7 +31,12 @@ def unreported(metric: str, evaluations: Sequence[EvaluationRow]) -> str | None:
     if not evaluations or name in evaluations[0].metrics:
         return None
     known = ", ".join(sorted(evaluations[0].metrics))
-    return f"search.metric is {metric}, which nobody reports: an evaluation of this recipe has {known}"
+    return f"search.metric is {metric}, {NOBODY}: an evaluation of this recipe has {known}"
+
+
+def is_unreported(detail: str | None) -> bool:
+    """Whether a row failed because nobody reports its metric: then every other row would."""
+    return detail is not None and NOBODY in detail
 
 
 def worth_of(

@@ -291,7 +291,7 @@ def test_a_row_without_the_metric_fails_at_its_first_evaluation(
 
     outcome = bench.drive(Steps(at=at), most=1)
     ends = [row.ended for row in bench.state.rows if row.ended is not None]
-    assert [end.end for end in ends] == ["failed", "failed"]
+    assert [end.end for end in ends] == ["failed"], "one row says what becomes of all"
     assert all("an evaluation of this recipe has loss" in (end.detail or "") for end in ends)
     assert all("development.ratio, which nobody reports" in (end.detail or "") for end in ends)
     assert outcome.exit_code == 4, "and it is a defect of all rows"
@@ -354,6 +354,15 @@ def test_another_table_is_refused_field_by_field(bench: Bench, changed: dict[str
     error = bench.refused(GateError, words)
     assert "a name of its own" in (error.remedy or "")
     assert re.search("[0-9a-f]{9}", str(error)) is None, "the plan's fields, and no digests of it"
+
+
+def test_a_pause_does_not_hide_that_the_table_is_another_one(bench: Bench) -> None:
+    bench.write(trials=3)
+    bench.drive()
+    pause(bench.store, SCOPE, reason="a defect", person="mira", at=time.time())
+    bench.refused(FleetPaused, "a defect")
+    bench.write(trials=4)
+    bench.refused(GateError, "search.trials: 3 -> 4")
 
 
 def test_another_recipe_is_refused(bench: Bench) -> None:

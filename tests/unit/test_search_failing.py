@@ -10,7 +10,7 @@ from maketable import a_search, begun, ended, play, ruled
 
 from raykit.records import EvaluationRow, Record
 from raykit.search import shared_failure, unreported
-from raykit.search.failing import signature
+from raykit.search.failing import SEALED, signature
 
 SEARCH = a_search(trials=4)
 BUG = "recipe: KeyError: 'lrr' at 0x7f33aa01, step 12"
@@ -24,7 +24,15 @@ def failed(row: int, detail: str = BUG) -> tuple[Record, ...]:
 
 def test_two_that_failed_alike_are_a_defect() -> None:
     said = shared_failure(play(SEARCH, *failed(1), begun(2), *failed(3, SAME)), since=0.0)
-    assert said == f"2 rows failed alike, and none has come through (trial-001, trial-003): {BUG}"
+    assert said == f"2 rows failed alike, and none has come through (trial-001, trial-003): {BUG}; {SEALED}"
+
+
+def test_one_without_the_metric_says_what_becomes_of_all() -> None:
+    lacks = unreported("development.foo", [evaluated(ratio=0.5)])
+    assert lacks is not None
+    said = shared_failure(play(SEARCH, *failed(1, lacks), begun(2)), since=0.0)
+    assert said == f"one row failed as all would, and none has come through (trial-001): {lacks}; {SEALED}"
+    assert shared_failure(play(SEARCH, begun(2), ended(2, 0.5), *failed(1, lacks)), since=0.0) is None
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,7 @@ class Looked:
     @property
     def over(self) -> bool:
         """Every row has its end, it is picked from, and nobody has set aside money for rows that a budget ended."""
-        state = self.state
-        if state is None or not state.closed or reopenable(state, self.acts):
-            return False
-        return state.picked is not None or pick(state) is None
+        return self.state is not None and is_over(self.state, self.acts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,20 +98,21 @@ def look(
     """
     search = search_of(site)
     acts = people.refresh()
-    require_running(acts, site.name, scopes_of(site.name, "search", digest_of(contract(site.plan))))
+    scopes = scopes_of(site.name, "search", digest_of(contract(site.plan)))
+    state = read_search(site.store, site.name)
+    if state is not None:
+        ready = make_ready(site)
+        # First: no end of a pause helps a search that is another one.
+        _require_same(site, ready, search, state.registration)
+        require_running(acts, site.name, scopes)
+        if not elsewhere:
+            require_apart(site.plan)
+        require_free(SearchLog(site.store, state.registration, by="reader"))
+        return Looked(site=site, ready=ready, acts=acts, registration=state.registration, state=state)
+    require_running(acts, site.name, scopes)
     if not elsewhere:
         require_apart(site.plan)
     ready = make_ready(site)
-    state = read_search(site.store, site.name)
-    if state is not None:
-        known = state.registration
-        registration = registration_of(
-            site, ready, search, unit=known.unit, row=known.row_worst, total=known.total_worst
-        )
-        if registration != known:
-            register(site.store, registration, plan=_changed(site, ready, known))  # says what differs
-        require_free(SearchLog(site.store, known, by="reader"))
-        return Looked(site=site, ready=ready, acts=acts, registration=known, state=state)
     log = run_log(site)
     ready = reviewed(site, ready, log, approved, deviation, say)
     asked = require_table_paid(site, ready.lock, log, acts, approved, search.rows)
@@ -127,6 +125,19 @@ def look(
         total=worst_of_rows(asked.sizing),
     )
     return Looked(site=site, ready=ready, acts=acts, registration=registration, state=None)
+
+
+def _require_same(site: Site, ready: Prepared, search: Search, known: SearchRegistration) -> None:
+    """Let only the search go on that is registered.
+
+    Raises:
+        GateError: it is another one; with what differs.
+        CorruptError: what is registered cannot be read.
+        StoreUnavailableError: the store did not answer.
+    """
+    same = registration_of(site, ready, search, unit=known.unit, row=known.row_worst, total=known.total_worst)
+    if same != known:
+        register(site.store, same, plan=_changed(site, ready, known))
 
 
 def _changed(site: Site, ready: Prepared, known: SearchRegistration) -> list[str]:
@@ -239,6 +250,13 @@ def registration_of(
         total_worst=total,
         rows=rows_of(search, plan.run.seed),
     )
+
+
+def is_over(state: SearchState, acts: Acts) -> bool:
+    """Whether a search is at its end, and nobody has set aside money for rows that a budget ended."""
+    if not state.closed or reopenable(state, acts):
+        return False
+    return state.picked is not None or pick(state) is None
 
 
 def reopenable(state: SearchState, acts: Acts) -> tuple[int, ...]:
