@@ -58,7 +58,7 @@ def _trial_row(read: SearchRead, row: RowRead) -> tuple[str, ...]:
         look.NONE,
         look.NONE,
         look.NONE,
-        look.NONE if row.value is None else f"{read.metric} {look.number(row.value)}",
+        look.NONE if row.value is None else f"{read.metric} {reported(row)}",
         look.NONE,
         output.money(row.cost, read.unit) if billed else look.NONE,
         look.NONE if row.ended else row.health,
@@ -331,11 +331,17 @@ def value_text(value: object) -> str:
 
 def value_cell(row: RowRead) -> str:
     """The metric; in brackets where it can never be picked."""
+    return f"({reported(row)})" if _bracketed(row) else reported(row)
+
+
+def reported(row: RowRead) -> str:
+    """The last evaluation of the development split, `0.131 @200`.
+
+    The mark is of an earlier update than the one that the row has come to, since the two stand side by side.
+    """
     if row.value is None:
         return look.NONE
-    # Of an earlier update than the one that it stopped at, or has come to: said, since the two stand side by side.
-    text = f"{row.value:.4g}" + (f" @{row.at:,}" if row.at is not None and row.at != row.update else "")
-    return f"({text})" if _bracketed(row) else text
+    return f"{row.value:.4g}" + (f" @{row.at:,}" if row.at is not None and row.at != row.update else "")
 
 
 def _bracketed(row: RowRead) -> bool:
@@ -378,7 +384,7 @@ def pick_lines(read: SearchRead, at: str) -> Iterator[str]:
     if picked is None:
         best = read.best
         if best is not None and not read.complete:
-            so_far = f"row {best.row}: {read.metric} {best.value:.4g}"
+            so_far = f"row {best.row}: {read.metric} {reported(best)}"
             yield f"  so far    {so_far}; nothing is picked before every row has ended"
         return
     row = read.rows[picked.row - 1]

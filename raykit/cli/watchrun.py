@@ -135,8 +135,10 @@ def state_band(view: RunView, now: float) -> list[str]:
         facts.append(output.pace(figures.update_s))
         if view.updates and view.state == "running":
             facts.append(f"{output.duration((view.updates - view.update) * figures.update_s)} left")
-    if figures.development is not None:
-        facts.append(f"{figures.development.metric} {look.number(figures.development.value)} (development)")
+    development = figures.development
+    if development is not None:
+        value = f"{development.metric} {look.number(development.value)}"
+        facts.append(f"{value} (development, @{output.count(development.update)})")
     dot = f" {output.DOT} "
     return [dot.join(parts), f"  {dot.join(facts)}"]
 

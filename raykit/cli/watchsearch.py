@@ -97,7 +97,7 @@ def _best(read: SearchRead) -> str:
 
 
 def rows_band(read: SearchRead, columns: int) -> list[str]:
-    """The rows at work: how far each is, and what it has reported last."""
+    """The rows at work: how far each is, and its last evaluation with the update that it is from."""
     width = max(10, min(24, columns // 5))
     lines = [f"  {_row_line(read, row, width)}" for row in read.at_work[:MOST_LIVE]]
     more = len(read.at_work) - MOST_LIVE
@@ -108,7 +108,7 @@ def _row_line(read: SearchRead, row: RowRead, width: int) -> str:
     whole = read.registration.updates
     done = width * min(row.update, whole) // whole
     bar = searchlook.FULL * done + searchlook.EMPTY * (width - done)
-    value = "" if row.value is None else f"  {read.metric} {row.value:.4g}"
+    value = "" if row.value is None else f"  {read.metric} {searchlook.reported(row)}"
     stopping = f"  {row.status}" if row.status != "running" else ""
     update = f"{output.count(row.update)}/{output.count(whole)}"
     return f"ROW {row.row:<4} {bar}  {update}{value}{stopping}  {searchlook.setting_text(row)}"
@@ -122,7 +122,7 @@ def best_band(read: SearchRead, columns: int) -> list[str]:
         return [f"  PICKED  {lines[0].strip()}", *lines[1:]]
     rows = sorted((row for row in read.rows if row.counts), key=lambda row: (read.order(row.value), row.row))
     lines = [
-        f"row {row.row:<4} {read.metric} {row.value:.4g}  {searchlook.setting_text(row)}"
+        f"row {row.row:<4} {read.metric} {searchlook.reported(row)}  {searchlook.setting_text(row)}"
         for row in rows[:BEST]
     ]
     return [f"  {'BEST' if n == 0 else '':<6}  {line}" for n, line in enumerate(lines)]

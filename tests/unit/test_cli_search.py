@@ -425,7 +425,7 @@ def test_watch_of_a_search_is_its_bands(raykit: Raykit, store: LocalStore) -> No
         "3/12 trials · development.ratio, the least is best",
         "TRIALS ",
         "12 rows: 2 completed, 1 stopped-by-scheduler, 2 running, 7 waiting",
-        "24/40  ratio 0.2255  lr = 0.003, width = 32",
+        "24/40  ratio 0.2255 @20  lr = 0.003, width = 32",
         "BEST    row 1    ratio 0.2092  lr = 0.001, width = 32",
         "row 3 is to stop at update 10: below the top third at update 10",
         "row 5 begins",
