@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
     from raykit.pauses import Acts, InForce, Role
+    from raykit.search import SearchState
 
 Repair = Annotated[
     str | None, typer.Option("--repair", metavar="TEXT", help="What was changed after a check had failed.")
@@ -100,24 +101,49 @@ def lift(site: Site, repair: str | None, by: str | None, approved: Approving | N
     return found
 
 
+def is_over(site: Site) -> bool:
+    """Whether nothing of it goes on: a run that has trained to its end, or a search that is complete.
+
+    One that was cancelled before that is not over: it is refused.
+    """
+    if site.plan.search is None:
+        return site.run_log("reader").state.completed
+    from raykit.fleet.search.opening import is_over
+    from raykit.store.people import read_acts
+    from raykit.store.search import read_search
+
+    state, acts = read_search(site.store, site.name), read_acts(site.store, site.name)
+    if state is None or acts.cancelled is not None or _ended_by_budget(state):
+        return False
+    return is_over(state, acts)
+
+
 def require_opener(site: Site, by: str | None) -> None:
     """Let nobody open rows again that a budget has ended without saying who does.
 
     Raises:
         InvalidInput: nobody was named.
     """
-    from raykit.records import BY_BUDGET
     from raykit.store.search import read_search
 
     state = None if site.plan.search is None else read_search(site.store, site.name)
-    ended = 0 if state is None else sum(state.counts[end] for end in BY_BUDGET)
+    ended = 0 if state is None else _ended_by_budget(state)
     if ended and by is None:
+        rows = "1 row" if ended == 1 else f"{ended:,} rows"
+        was, them = ("was", "it") if ended == 1 else ("were", "them")
         raise InvalidInput(
-            f"{ended:,} rows of {site.name} were ended by a budget, and going on opens them again",
+            f"{rows} of {site.name} {was} ended by a budget, and going on opens {them} again",
             field="--by",
             rule="a named person",
             remedy=f"raykit resume {site.name} --by NAME",
         )
+
+
+def _ended_by_budget(state: SearchState) -> int:
+    """How many rows go on once a person has moved money."""
+    from raykit.records import BY_BUDGET
+
+    return sum(state.counts[end] for end in BY_BUDGET)
 
 
 def role_of(site: Site) -> Role:

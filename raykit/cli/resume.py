@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from raykit.cli.approving import Approve, Person, approving
 from raykit.cli.launched import run_launch, set_lines
 from raykit.cli.lifting import (
     Repair,
+    is_over,
     lift,
     record_repair,
     repair_words,
@@ -35,7 +37,7 @@ from raykit.cli.options import (
     require_whole,
     words,
 )
-from raykit.errors import ApprovalError, PlanError
+from raykit.errors import PlanError
 from raykit.records import EXACTNESS
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def resume(
 
     Raises:
         PlanError: an unknown class.
-        ApprovalError: an amendment without a person or a reason.
+        InvalidInput: an amendment, a repair, or rows that a budget has ended, without a person or a reason.
         RaykitError: whatever refuses the launch, or ended it.
     """
     repair = repair_words(repair)
@@ -89,6 +91,8 @@ def resume(
         return
     from raykit.cli.submit import Wish, go_on, last_job
     from raykit.fleet.site import site_of, stored_site
+    from raykit.pauses import require_running
+    from raykit.store.people import read_acts
 
     with ExitStack() as stack:
         is_file = target.endswith(".toml") or Path(target).is_file()
@@ -96,19 +100,24 @@ def resume(
         if not is_file:
             require_whole(target, "resume", field="NAME")
         site = site_of(Path(target), root) if is_file else stack.enter_context(stored_site(name, root))
+        over = is_over(site)
+        if not over:
+            require_running(
+                read_acts(site.store, site.name), site.name, ()
+            )  # a pause may end, a cancel never
         if as_ is not None:
-            _amend(site, target, as_, reason, by)
+            _amend(site, as_, reason, by)
         approved = approving(approve, by, scripted)
         if repair is not None:
             record_repair(site, repair, person_of(by))
         require_opener(site, by)
         lifted = lift(site, repair, by, approved)
-        job = None if is_file else last_job(site)
+        job = None if is_file or over else last_job(site)
         if job is not None:
             typed = not is_scripted(scripted)
             wish = Wish(approved=approved, amount=approve, person=by, typed=typed)
             go_on(site, name, job, wish, detach=detach, json=json)
-        elif detach:
+        elif detach and not over:
             _detach(site, approved, json=json)
         elif site.plan.search is not None:
             from raykit.cli.searchrun import run_search
@@ -118,21 +127,16 @@ def resume(
             run_launch(site, json=json, approved=approved, lifted=lifted)
 
 
-def _amend(site: Site, target: str, allows: str, reason: str | None, by: str | None) -> None:
+def _amend(site: Site, allows: str, reason: str | None, by: str | None) -> None:
     """Let a person allow this run to go on with exactly the differences that there are now."""
     from raykit.fleet.claim import amend
 
     if allows not in EXACTNESS:
         raise PlanError(f"{allows} is not an exactness class", field="--as", rule=" | ".join(EXACTNESS))
-    if not reason or not by:
-        raise ApprovalError(
-            "an amendment needs a person and a reason",
-            field="--by, --reason",
-            remedy=f'raykit resume {target} --as {allows} --by NAME --reason "..."',
-        )
+    person = person_of(by)
     why = words(reason, field="--reason", what="an amendment needs a reason")
-    for each in amend(site, allows=allows, reason=why, person=by):
-        typer.echo(f"  allowed by {by}: {each.what}: {each.was} -> {each.now}", err=True)
+    for each in amend(site, allows=allows, reason=why, person=person):
+        typer.echo(f"  allowed by {person}: {each.what}: {each.was} -> {each.now}", err=True)
 
 
 # --- scopes that are wider than one experiment --------------------------------------------------------------
@@ -204,11 +208,14 @@ def _detach(site: Site, approved: Approving | None, *, json: bool) -> None:
     import tempfile
 
     from raykit.budget.amounts import plain
+    from raykit.fleet.jobs.standing import require_free
+    from raykit.fleet.site import make_ready
     from raykit.pauses import require_running, scopes_of
     from raykit.store.people import read_acts
 
     acts = read_acts(site.store, site.name)
     require_running(acts, site.name, scopes_of(site.name, role_of(site)))
+    require_free(site, make_ready(site), secrets.token_hex(6))
     if (refusal := would_refuse(site, acts, approved)) is not None:
         raise refusal
 

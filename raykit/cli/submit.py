@@ -236,10 +236,11 @@ def go_on(site: Site, name: str, job: str, wish: Wish, *, detach: bool, json: bo
     if json:
         output.print_json({"experiment": site.name, "was_job": job, "continue": command})
         return
+    verb = "launch" if site.plan.search is None else "search"
     print(
         f"{site.name} can go on. Its last launch was the Ray job {job}, on a cluster that is not meant here.\n"
         f"  continue {command}\n"
-        f"  or here  raykit launch PLAN{at}"
+        f"  or here  raykit {verb} PLAN{at}"
     )
 
 

@@ -7,6 +7,7 @@ covers RAY-11 RAY-12, F24, I6
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,10 @@ from raykit.fleet.search.going import refusal_of
 from raykit.fleet.search.opening import Opened, look, open_search
 from raykit.fleet.search.outcome import SearchOutcome, outcome_of
 from raykit.fleet.site import site_of, stored_site
-from raykit.records import LetGo, Reopened, RowEnded
+from raykit.records import Driven, LetGo, Place, Reopened, RowEnded
 from raykit.store.accounts import Identity, join_account
-from raykit.store.people import People, pause, read_acts
+from raykit.store.people import People, cancel, pause, read_acts
+from raykit.store.place import this_place
 
 NAME = "tiny"
 SCOPE = f"experiment:{NAME}"
@@ -195,3 +197,60 @@ def test_in_the_background_the_same_is_refused_before_a_process_starts(
     taken(opened)
     refused = raykit("resume", NAME, "--detach")
     assert refused.code in (3, 4) and driven == []
+
+
+def no_process(*arguments: object, **named: object) -> None:
+    raise AssertionError("a process was started")
+
+
+def test_in_the_background_nothing_starts_beside_a_driver_that_is_alive(
+    raykit: Raykit, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    elsewhere = Place(host="n7", boot="boot/1", pid=4711, started=1)
+    opened.log.append(
+        lambda entries: [Driven(driver="other", place=elsewhere, raykit="0.1.0")], at=time.time()
+    )
+    refused = raykit("resume", NAME, "--detach")
+    assert refused.code == 3 and "is under way: process 4711 on n7" in refused.err
+    assert "goes on in process" not in refused.out
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+def test_a_search_that_is_over_and_was_a_job_is_over(
+    raykit: Raykit, opened: Opened, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    job = Driven(driver="other", place=this_place(), raykit="0.1.0", job="raykit-tiny-1")
+    ends = [RowEnded(row=n, end="never-started", update=0, cost=0, attempts=0) for n in (1, 2, 3)]
+    opened.log.append(lambda entries: [job, *ends, LetGo(driver="other")], at=time.time())
+    found = raykit("resume", NAME, *how)
+    assert "is over already; nothing was written" in found.out and "can go on" not in found.out
+
+
+def test_a_search_that_was_a_job_elsewhere_says_how_it_goes_on(
+    raykit: Raykit, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raykit.cli.submit._knows", lambda job: False)
+    job = Driven(driver="other", place=this_place(), raykit="0.1.0", job="raykit-tiny-1")
+    opened.log.append(lambda entries: [job, LetGo(driver="other")], at=time.time())
+    found = raykit("resume", NAME)
+    assert found.code == 0 and "or here  raykit search PLAN" in found.out
+
+
+def test_what_was_cancelled_says_so_before_anything_else(
+    raykit: Raykit, opened: Opened, driven: list[str]
+) -> None:
+    out_of_money(opened)
+    cancel(opened.site.store, NAME, reason="lr is flat", person="mira", at=time.time())
+    for how in ((), ("--detach",), BY, ("--repair", "the disk is mounted", *BY)):
+        refused = raykit("resume", NAME, *how)
+        assert refused.code == 3 and "tiny was cancelled by mira: lr is flat" in refused.err
+        assert "raykit resume" not in refused.err and driven == []
+
+
+def test_an_amendment_is_said_by_a_person(raykit: Raykit, opened: Opened) -> None:
+    words = ("--as", "state-exact", "--reason", "a newer torch")
+    nobody = raykit("resume", NAME, *words)
+    assert nobody.code == 2 and "a person has to say so" in nobody.err
+    assert raykit("resume", NAME, *words[:2], *BY).code == 2, "and with a reason"
