@@ -186,10 +186,11 @@ def came_to(dossier: Dossier) -> Facts:
     for gate in dossier.gates:
         if not gate.result.passed:
             when = f"failed after attempt {gate.after_attempt}"
-            yield "", f"{gate.result.gate} {when}: {output.clean(gate.result.found)}"
+            yield "", f"{_of(dossier, gate.run)}{gate.result.gate} {when}: {output.clean(gate.result.found)}"
     yield "checkpoints", _checkpoints(dossier)
     for gone in dossier.superseded:
-        yield "superseded", f"{look.span(gone.superseded)}, kept as cost: {output.clean(gone.superseded.why)}"
+        span, why = look.span(gone.superseded), output.clean(gone.superseded.why)
+        yield "superseded", f"{_of(dossier, gone.run)}{span}, kept as cost: {why}"
     yield from (("projected", text) for text in _outlay(dossier))
     yield from (("sizing", _measured(said)) for said in dossier.learned.measured)
     yield from (("diagnosis", text) for text in _diagnosis(dossier))
@@ -199,9 +200,18 @@ def came_to(dossier: Dossier) -> Facts:
     yield from (("review", text) for text in _review(dossier))
 
 
+def _of(dossier: Dossier, run: str) -> str:
+    """Which run something is of, where there are several."""
+    return f"{run}: " if dossier.of_search and dossier.view is None else ""
+
+
 def _checkpoints(dossier: Dossier) -> str:
-    selected = next((each for each in dossier.checkpoints if each.selected), None)
     found = look.many(len(dossier.checkpoints), "checkpoint")
+    chosen = [each for each in dossier.checkpoints if each.selected]
+    if dossier.of_search and dossier.view is None:
+        trials = look.many(len({each.run for each in dossier.checkpoints}), "trial")
+        return f"{found} of {trials}, {len(chosen):,} selected: those that the values of rows are from"
+    selected = chosen[0] if chosen else None
     if selected is None:
         return f"{found}, none selected"
     commit = selected.commit
@@ -216,15 +226,18 @@ def _outlay(dossier: Dossier) -> Iterator[str]:
         yield f"{UNKNOWN}: it has no budget here"
         return
     guess = " (a guess: nothing compatible was measured)" if outlay.uncertain else ""
-    yield f"at launch  {_took(outlay.projected, unit)}{guess}"
-    yield f"actually   {_took(outlay.actual, unit)}"
+    yield f"at launch  {_took(outlay.projected, unit, 'wall')}{guess}"
+    # Of several jobs beside each other what they held together is more than went by on a clock.
+    yield f"actually   {_took(outlay.actual, unit, 'held')}"
 
 
-def _took(took: Took, unit: Unit) -> str:
-    hours = f"accelerator-hours {UNKNOWN}"
+def _took(took: Took, unit: Unit, clock: str) -> str:
+    hours, held = f"accelerator-hours {UNKNOWN}", UNKNOWN
+    if took.wall_ms is not None:
+        held = output.duration(took.wall_ms / 1000)
     if took.accelerator_ms is not None:
         hours = f"{took.accelerator_ms / 3_600_000:,.4g} accelerator-hours"
-    return f"cost {shown(took.cost, unit)}, wall {output.duration(took.wall_ms / 1000)}, {hours}"
+    return f"cost {shown(took.cost, unit)}, {clock} {held}, {hours}"
 
 
 def _measured(said: Said) -> str:

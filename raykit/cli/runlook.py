@@ -104,10 +104,9 @@ def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
         resume, ended = attempt.resume, attempt.ended
         end = look.NONE
         if ended is not None:
-            # The last one of a trial that has ended: nobody goes on with it.
-            last = view.row is not None and view.over and attempt is view.attempts[-1]
-            reason = "stopped" if last and ended.reason == "paused" else ended.reason
-            end = f"{reason} at {output.count(ended.update)}" + (f": {ended.detail}" if ended.detail else "")
+            end = f"{view.end_word(ended)} at {output.count(ended.update)}" + (
+                f": {ended.detail}" if ended.detail else ""
+            )
         yield (
             str(attempt.attempt),
             look.moment(attempt.started_at),

@@ -112,7 +112,7 @@ class RunScreen(Screen):
         yield setlines.band(view, columns)
         yield timeline_band(view, now)
         entries = self._reader.log.entries if self._reader is not None else []
-        yield self.rank_log if self.show_log else events_band(entries)
+        yield self.rank_log if self.show_log else events_band(entries, view)
 
     def wants(self, now: float) -> Iterator[str]:
         """What somebody has to do; nothing while it is at work and well."""
@@ -187,7 +187,7 @@ def timeline_band(view: RunView, now: float) -> list[str]:
     for attempt in view.attempts:
         end = attempt.ended
         came = (
-            f"to {output.count(end.update)}, {end.reason}"
+            f"to {output.count(end.update)}, {view.end_word(end)}"
             if end is not None
             else "and goes on"
             if view.holder is not None
@@ -209,7 +209,7 @@ def timeline_band(view: RunView, now: float) -> list[str]:
     return before + [f"  {time.strftime('%m-%d %H:%M', time.localtime(at))}  {text}" for at, text in shown]
 
 
-def events_band(entries: Sequence[RunEntry]) -> list[str]:
+def events_band(entries: Sequence[RunEntry], view: RunView) -> list[str]:
     """The last events of the log; rows that follow rows are one of them."""
     lines: list[str] = []
     rows: tuple[float, int, int] | None = None
@@ -219,7 +219,7 @@ def events_band(entries: Sequence[RunEntry]) -> list[str]:
                 at, _, last = rows or (entry.at, 0, event.last)
                 rows = (at, event.first, last)
                 continue
-            if (text := _event(event)) is not None:
+            if (text := _event(event, view)) is not None:
                 lines += [*_rows_line(rows), f"  {output.clock(entry.at)}  {text}"]
                 rows = None
         if len(lines) >= EVENTS:
@@ -234,8 +234,9 @@ def _rows_line(rows: tuple[float, int, int] | None) -> list[str]:
     return [f"  {output.clock(at)}  rows {output.count(first)} to {output.count(last)}"]
 
 
-def _event(event: object) -> str | None:
+def _event(event: object, view: RunView) -> str | None:
     from raykit import records as r
+    from raykit.read.view import ended_word
 
     match event:
         case r.Launched():
@@ -254,7 +255,8 @@ def _event(event: object) -> str | None:
             return f"asked to stop: {event.why}"
         case r.AttemptEnded():
             detail = f": {event.detail}" if event.detail else ""
-            return f"attempt {event.attempt} {event.reason} at {output.count(event.update)}{detail}"
+            return f"attempt {event.attempt} {view.end_word(event)} at {output.count(event.update)}{detail}"
         case r.Released():
-            return f"launch {event.launch} let go: {event.reason}"
+            reason = ended_word(event.reason, view.row_end, last=event.launch == view.launch)
+            return f"launch {event.launch} let go: {reason}"
     return None

@@ -346,7 +346,7 @@ def resumed_of(entries: Sequence[RunEntry]) -> Iterator[Resumed]:
 
 def spans_of(entries: Sequence[RunEntry], view: RunView | None, qc: QcRead | None) -> Iterator[Span]:
     """Gates, attempts, pauses and examinations, each with its time."""
-    yield from _gates_and_attempts(entries)
+    yield from _gates_and_attempts(entries, view)
     for past in view.fleet.pauses if view is not None else ():
         said = f"{past.pause.scope} paused by {past.pause.person}: {past.pause.reason}"
         end = past.resumed_at
@@ -355,7 +355,7 @@ def spans_of(entries: Sequence[RunEntry], view: RunView | None, qc: QcRead | Non
         yield from _examinations(standing)
 
 
-def _gates_and_attempts(entries: Sequence[RunEntry]) -> Iterator[Span]:
+def _gates_and_attempts(entries: Sequence[RunEntry], view: RunView | None) -> Iterator[Span]:
     started: dict[int, float] = {}
     for entry in entries:
         for event in entry.events:
@@ -367,7 +367,8 @@ def _gates_and_attempts(entries: Sequence[RunEntry]) -> Iterator[Span]:
             elif isinstance(event, AttemptStarted):
                 started[event.attempt] = entry.at
             elif isinstance(event, AttemptEnded) and event.attempt in started:
-                what = f"attempt {event.attempt}: {event.reason} at update {event.update:,}"
+                reason = event.reason if view is None else view.end_word(event)
+                what = f"attempt {event.attempt}: {reason} at update {event.update:,}"
                 outcome = "failed" if event.reason in ("failed", "killed") else "done"
                 start = started.pop(event.attempt)
                 yield Span(lane="train", start=start, end=entry.at, what=what, outcome=outcome)

@@ -191,6 +191,16 @@ class RunView:
         return self.state in OVER or (self.state == "failed" and self.row is not None)
 
     @property
+    def row_end(self) -> End | None:
+        """How its search has ended its row, of a trial."""
+        return row_end_of(self.state) if self.row is not None else None
+
+    def end_word(self, ended: AttemptEnded) -> str:
+        """How an attempt ended, in words: the last one of a trial that was stopped, by what its row says."""
+        last = bool(self.attempts) and ended.attempt == self.attempts[-1].attempt
+        return ended_word(ended.reason, self.row_end, last=last)
+
+    @property
     def complete(self) -> bool:
         """It has trained to its end, and all that had to be examined was examined and reviewed by a person."""
         return self.state == "completed" and (self.qc is None or self.qc.backlog.complete)
@@ -257,6 +267,21 @@ def trial_row(run: str) -> int | None:
     from raykit.search.table import row_of
 
     return row_of(run)
+
+
+def row_end_of(status: str) -> End | None:
+    """The end that a row's status is; None of a row that has none."""
+    return next((end for end in get_args(End) if end == status), None)
+
+
+def ended_word(reason: str, row_end: End | None, *, last: bool) -> str:
+    """How a launch or an attempt ended, whose log says `reason`: `paused` is all that the log of a stopped trial knows.
+
+    `last` says that none of its run came after it, and `row_end` how the row of that run has ended.
+    """
+    if reason != "paused" or not last or row_end is None:
+        return reason
+    return "stopped by the scheduler" if row_end == "stopped-by-scheduler" else "stopped"
 
 
 def _plain_attempt(view: AttemptView) -> dict[str, Any]:

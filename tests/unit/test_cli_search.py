@@ -265,6 +265,11 @@ def test_show_of_a_search_has_its_table_and_its_ledger(raykit: Raykit, store: Lo
     for trial in ("trial-001", "trial-010"):
         assert f"lr-search-{trial}-launch-1-1" in found, "the lease of each attempt"
     assert "it has no budget here" not in found
+    assert "active       nothing: no row is at work, and the search is complete" in found
+    assert "none selected" not in found and " held " in found
+    assert re.search(r"^lr-search-trial-010-launch-1 +trial-010 ", found, re.MULTILINE)
+    assert re.search(r"^lr-search-trial-003-launch-1-1 +trial-003 +train ", found, re.MULTILINE)
+    assert "paused" not in found, "a row that its scheduler has stopped is stopped"
     plain = raykit("show", "lr-search", "--json").json
     assert plain["rows_total"] == 12 and len(plain["ledger"]["jobs"]) == 10
 
@@ -320,7 +325,9 @@ def test_a_trial_is_in_the_state_of_its_row_wherever_it_is_shown(
     shown = raykit("show", "lr-search/trial-003")
     assert "state        stopped-by-scheduler" in shown.out
     assert "row 3 of its search has ended: stopped-by-scheduler" in shown.out
-    assert "stopped at 10" in shown.out and "paused at" not in shown.out.split("ledger of")[0]
+    assert shown.out.count("stopped by the scheduler at 10") == 2, "in its attempts, and in the ledger"
+    assert "let go: stopped by the scheduler" in shown.out and "paused" not in shown.out
+    assert "paused" not in raykit("watch", "lr-search/trial-003", "--once").out
     assert "raykit resume" not in shown.out, "nothing of a row that has ended goes on"
     assert raykit("show", "lr-search/trial-003", "--json").json["state"] == "stopped-by-scheduler"
     failed = raykit("show", "lr-search/trial-005").out
@@ -488,6 +495,10 @@ def test_cancel_ends_every_row_and_says_what_became_of_them(raykit: Raykit, stor
     assert "is open: up to 1.8837 USD stays charged until it ends" in found.out
     table = raykit("search", "status", "lr-search").out
     assert re.search(r"censored-by-budget .*cancelled by mira", table), table
+    assert "\n  censored-by-budget: cut off, by money or by a cancel\n" in table
+    assert "what was cancelled is not picked from" in table and "before every row" not in table
+    refused = raykit("pause", "lr-search", "--reason", "lunch")
+    assert refused.code == 3 and "lr-search was cancelled by mira: lr is flat" in refused.err
     state = read_search(store, "lr-search")
     assert state is not None and state.closed
     ended = state.row(4).ended

@@ -796,7 +796,7 @@ def test_the_projection_stands_beside_what_it_came_to(paid: PaidByNode) -> None:
     assert not outlay.uncertain
     text = text_of(open_at(paid))
     assert "at launch  cost 354.00, wall 8h42, 69.6 accelerator-hours\n" in text
-    assert "actually   cost 83.72, wall 3h30, 28 accelerator-hours" in text
+    assert "actually   cost 83.72, held 3h30, 28 accelerator-hours" in text
 
 
 class Guessed(PaidByNode):

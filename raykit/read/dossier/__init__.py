@@ -12,8 +12,8 @@ not show is never taken for proof that it is not there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raykit.errors import CorruptError, NotFoundError
 from raykit.plan import Judged
@@ -47,15 +47,18 @@ from raykit.read.dossier.revisions import Revision
 from raykit.read.dossier.sources import SourceRows, sources_of
 from raykit.read.money import Ledgers, Money
 from raykit.read.root import Root
-from raykit.read.view import RunView
+from raykit.read.view import MAIN, RunView, row_end_of
 from raykit.reconcile import RunState
-from raykit.records import CandidatesEntry, Commit, ExperimentEntry, Record, RunEntry
+from raykit.records import CandidatesEntry, Commit, End, ExperimentEntry, Record, RunEntry
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.folders import folders
 from raykit.store.ledger import Ledger
 from raykit.store.log import Log, RunLog
 from raykit.store.place import alive
+
+if TYPE_CHECKING:
+    from raykit.read.search import SearchRead
 
 NO_COMPARISON = "none yet: nothing has been compared, and no conclusion here is a comparison"
 
@@ -92,6 +95,11 @@ class Dossier:
     def outlay(self) -> Outlay | None:
         """What was projected when it was planned, beside what it came to; None if it has no budget here."""
         return None if self.money is None else outlay_of(self.money, self.frozen.lock)
+
+    @property
+    def of_search(self) -> bool:
+        """Whether its runs are the trials of a search."""
+        return any(job.run != MAIN for job in self.jobs)
 
     @property
     def judged(self) -> Judged | None:
@@ -134,6 +142,14 @@ def dossier_of(root: Root, name: str) -> Dossier:
     return _Reader(root, name).read()
 
 
+class _RunLogged(NamedTuple):
+    """The log of one run."""
+
+    run: str
+    entries: list[RunEntry]
+    state: RunState
+
+
 class _Reader:
     """Gathers one dossier; a part that is damaged is named, and hides no other."""
 
@@ -147,35 +163,41 @@ class _Reader:
     def read(self) -> Dossier:
         view = self._root.run(f"{self._experiment}/{self._run}") if self._run is not None else None
         logs = self._run_logs()
-        money = None if view is None else view.money
-        if self._is_search:
-            money = self._root.search(self._experiment).money
+        search = self._root.search(self._experiment) if self._is_search else None
+        money = search.money if search is not None else None if view is None else view.money
         selected = self._selected(view)
         own = self._entries(layout.experiment_log(self._experiment), ExperimentEntry, "its own log")
         registry = self._entries(layout.candidates_log(), CandidatesEntry, "the registry of candidates")
         ledger = self._ledger()
         freezer = Freezer(self._store, self._experiment)
         frozen, learned = freezer.read(own), learned_of(own)
-        jobs = tuple(job for each, _ in logs for job in jobs_of(each))
+        ends = self._row_ends(search)
+        jobs = tuple(job for log in logs for job in jobs_of(log.run, log.entries, ends.get(log.run)))
         base = frozen.base
         manifest = base.manifest if base is not None else None
         return Dossier(
             experiment=self._experiment,
             store=self._store.url,
             view=view,
-            active=_active([state for _, state in logs], self._root.now(), view),
+            active=_active(logs, self._root.now(), view, search),
             sources=tuple(sources_of(frozen, learned)),
             frozen=frozen,
             base=None if base is None else freezer.base_held(base),
             candidates=registered_of(registry, self._experiment, manifest),
             jobs=jobs,
-            charges=() if ledger is None else tuple(charges_of(ledger, self._experiment, jobs)),
-            gates=tuple(gate for each, _ in logs for gate in gates_of(each)),
-            superseded=tuple(gone for each, _ in logs for gone in superseded_of(each)),
+            charges=() if ledger is None else tuple(charges_of(ledger, self._experiment, jobs, ends)),
+            gates=tuple(gate for log in logs for gate in gates_of(log.run, log.entries)),
+            superseded=tuple(gone for log in logs for gone in superseded_of(log.run, log.entries)),
             checkpoints=tuple(
                 checkpoint
-                for each, state in logs
-                for checkpoint in checkpoints_of(self._store, each, state, selected)
+                for log in logs
+                for checkpoint in checkpoints_of(
+                    self._store,
+                    log.run,
+                    log.entries,
+                    log.state,
+                    selected if search is None else _scored(search, log),
+                )
             ),
             diagnosed=diagnosed_of(own, frozen.lock),
             learned=learned,
@@ -199,7 +221,7 @@ class _Reader:
                 raise
             return name, None  # planned or judged, and never launched
 
-    def _run_logs(self) -> list[tuple[list[RunEntry], RunState]]:
+    def _run_logs(self) -> list[_RunLogged]:
         """The log of its run; of a search, those of all its trials; empty if nothing was launched."""
         names: list[str] = [] if self._run is None else [self._run]
         if self._is_search:
@@ -208,8 +230,18 @@ class _Reader:
         for name in names:
             log = RunLog(self._store, self._experiment, name, by="reader")
             log.refresh()
-            found.append((log.entries, log.state))
+            found.append(_RunLogged(name, log.entries, log.state))
         return found
+
+    def _row_ends(self, search: SearchRead | None) -> Mapping[str, End]:
+        """By run: how its search has ended the row of a trial, of the other trials too."""
+        try:
+            if search is None and self._run != MAIN and self._root.has_search(self._experiment):
+                search = self._root.search(self._experiment)
+        except CorruptError as error:
+            self._damaged.append(f"its search: {error.message}")
+        found = {} if search is None else {row.run: row_end_of(row.status) for row in search.rows}
+        return {run: end for run, end in found.items() if end is not None}
 
     def _entries(self, key: str, entry: type[Any], what: str) -> list[Any]:
         log: Log[Any] = Log(self._store, key, entry, by="reader")
@@ -234,14 +266,29 @@ class _Reader:
             return None
 
 
-def _active(states: Sequence[RunState], now: float, view: RunView | None) -> Active:
+def _scored(search: SearchRead, log: _RunLogged) -> Commit | None:
+    """The checkpoint that the value of a row is from."""
+    digest = next((row.checkpoint for row in search.rows if row.run == log.run), None)
+    return next((commit for commit in log.state.commits if commit.sha256 == digest), None)
+
+
+def _active(
+    logs: Sequence[_RunLogged], now: float, view: RunView | None, search: SearchRead | None
+) -> Active:
     """What of it is at work: of several runs the first that is, or else the first of which nobody can tell."""
     if view is not None and view.row is not None and view.over:
         why = f"row {view.row} of its search has ended: {view.state}"
         return Active(answer="nothing", launch=None, place=None, why=why)
-    found = [active_of(state, alive=_alive(state), now=now) for state in states or [RunState()]]
+    states = {log.run: log.state for log in logs} or {MAIN: RunState()}
+    found = [(run, active_of(state, alive=_alive(state), now=now)) for run, state in states.items()]
     order = ("at work", "unknown", "nothing")
-    return min(found, key=lambda each: order.index(each.answer))
+    run, active = min(found, key=lambda each: order.index(each[1].answer))
+    if search is None:
+        return active
+    if active.answer == "nothing":
+        why = f"no row is at work, and the search is {search.state}"
+        return Active(answer="nothing", launch=None, place=None, why=why)
+    return replace(active, why=f"{run}: {active.why}")
 
 
 def _alive(state: RunState) -> bool | None:

@@ -16,6 +16,7 @@ from raykit.records import (
     AttemptEnded,
     AttemptStarted,
     Commit,
+    End,
     FileRef,
     GateResult,
     Launched,
@@ -51,6 +52,7 @@ class Attempt:
 class Job:
     """One launch, with the attempts that it has made."""
 
+    run: str
     launch: str
     at: float
     place: Place
@@ -61,6 +63,8 @@ class Job:
     taken_over_by: str | None
     """The launch that took the run from it, where it had not let go."""
     attempts: tuple[Attempt, ...]
+    row_end: End | None = None
+    """Of the last launch of a trial: how its search has ended the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class Charge:
     """One lease of the ledger. `cost` is None until it is known; until then `worst` is charged."""
 
     lease: str
+    run: str | None
+    """The run that it is for; None of what concerns no single one."""
     line: str
     at: float
     launch: str | None
@@ -84,12 +90,15 @@ class Charge:
     """open, settled, never started."""
     reason: str | None
     how: str | None
+    row_end: End | None = None
+    """Of the last one of a trial: how its search has ended the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """One result of a necessary check; a later one does not remove it."""
 
+    run: str
     at: float
     after_attempt: int
     """The newest attempt by then, 0 if there was none."""
@@ -100,6 +109,7 @@ class Gate:
 class Gone:
     """Rows and checkpoints that no longer count, and stay as cost."""
 
+    run: str
     at: float
     superseded: Superseded
 
@@ -108,6 +118,7 @@ class Gone:
 class Checkpoint:
     """One checkpoint by its manifest's digest."""
 
+    run: str
     at: float
     commit: Commit
     counts: bool
@@ -130,8 +141,8 @@ class Active:
 # --- launches and attempts ----------------------------------------------------------------------------------
 
 
-def jobs_of(entries: Sequence[RunEntry]) -> Iterator[Job]:
-    """Every launch of a run, oldest first."""
+def jobs_of(run: str, entries: Sequence[RunEntry], row_end: End | None) -> Iterator[Job]:
+    """Every launch of a run, oldest first; `row_end` is how the row of a trial has ended."""
     claims = [(entry.at, event) for entry in entries for event in entry.events if isinstance(event, Launched)]
     released = {
         event.launch: event.reason
@@ -144,6 +155,7 @@ def jobs_of(entries: Sequence[RunEntry]) -> Iterator[Job]:
         end = released.get(claim.launch)
         following = claims[n + 1][1].launch if n + 1 < len(claims) else None
         yield Job(
+            run=run,
             launch=claim.launch,
             at=at,
             place=claim.place,
@@ -152,6 +164,7 @@ def jobs_of(entries: Sequence[RunEntry]) -> Iterator[Job]:
             end=end,
             taken_over_by=following if end is None else None,
             attempts=tuple(attempt for launch, attempt in attempts if launch == claim.launch),
+            row_end=row_end if following is None else None,
         )
 
 
@@ -213,27 +226,29 @@ def active_of(state: RunState, *, alive: bool | None, now: float) -> Active:
 # --- gates, superseded work, checkpoints --------------------------------------------------------------------
 
 
-def gates_of(entries: Iterable[RunEntry]) -> Iterator[Gate]:
-    """Every result of a gate, those that failed and were repaired too."""
+def gates_of(run: str, entries: Iterable[RunEntry]) -> Iterator[Gate]:
+    """Every result of a gate of a run, those that failed and were repaired too."""
     attempt = 0
     for entry in entries:
         for event in entry.events:
             if isinstance(event, AttemptStarted):
                 attempt = event.attempt
             elif isinstance(event, GateResult):
-                yield Gate(at=entry.at, after_attempt=attempt, result=event)
+                yield Gate(run=run, at=entry.at, after_attempt=attempt, result=event)
 
 
-def superseded_of(entries: Iterable[RunEntry]) -> Iterator[Gone]:
-    """Everything that was trained and no longer counts."""
+def superseded_of(run: str, entries: Iterable[RunEntry]) -> Iterator[Gone]:
+    """Everything that a run has trained and no longer counts."""
     for entry in entries:
-        yield from (Gone(at=entry.at, superseded=e) for e in entry.events if isinstance(e, Superseded))
+        yield from (
+            Gone(run=run, at=entry.at, superseded=e) for e in entry.events if isinstance(e, Superseded)
+        )
 
 
 def checkpoints_of(
-    store: ObjectStore, entries: Sequence[RunEntry], state: RunState, selected: Commit | None
+    store: ObjectStore, run: str, entries: Sequence[RunEntry], state: RunState, selected: Commit | None
 ) -> Iterator[Checkpoint]:
-    """Every checkpoint, superseded ones too; the files of the selected one, or else of the newest.
+    """Every checkpoint of a run, superseded ones too; the files of the selected one, or else of the newest.
 
     Raises:
         StoreUnavailableError: the store did not answer.
@@ -245,6 +260,7 @@ def checkpoints_of(
             if isinstance(event, Commit):
                 manifest = read_manifest(store, event.key, event.sha256) if event == shown else None
                 yield Checkpoint(
+                    run=run,
                     at=entry.at,
                     commit=event,
                     counts=id(event) in counting,
@@ -256,21 +272,26 @@ def checkpoints_of(
 # --- money --------------------------------------------------------------------------------------------------
 
 
-def charges_of(ledger: Ledger, experiment: str, jobs: Sequence[Job]) -> Iterator[Charge]:
-    """Every lease of an experiment, in the order in which it was granted."""
+def charges_of(
+    ledger: Ledger, experiment: str, jobs: Sequence[Job], row_ends: Mapping[str, End]
+) -> Iterator[Charge]:
+    """Every lease of an experiment, in the order in which it was granted; `row_ends` of its trials, by run."""
+    leases = ledger.book.leases.values()
+    last = {each.reserved.run: each for each in leases if each.reserved.experiment == experiment}
     by_lease = {
         attempt.lease: (job.launch, attempt)
         for job in jobs
         for attempt in job.attempts
         if attempt.lease is not None
     }
-    for lease in ledger.book.leases.values():
+    for lease in leases:
         reserved = lease.reserved
         if reserved.experiment != experiment:
             continue
         launch, attempt = by_lease.get(reserved.lease, (_launch(reserved.lease, jobs), None))
         yield Charge(
             lease=reserved.lease,
+            run=reserved.run,
             line=reserved.line,
             at=lease.at,
             launch=launch,
@@ -284,6 +305,7 @@ def charges_of(ledger: Ledger, experiment: str, jobs: Sequence[Job]) -> Iterator
             state=_state(lease),
             reason=lease.reason,
             how=lease.how,
+            row_end=row_ends.get(reserved.run or "") if lease is last[reserved.run] else None,
         )
 
 

@@ -14,9 +14,10 @@ class Took:
     """Money in micro-units of the account's unit, times in milliseconds."""
 
     cost: int
-    wall_ms: int
+    wall_ms: int | None
+    """None if nobody knows how long it was to take."""
     accelerator_ms: int | None
-    """None if nobody knows how many accelerators it was to hold."""
+    """None if nobody knows that, or how many accelerators it was to hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,12 @@ class Outlay:
 
 def outlay_of(money: Money, lock: Lock | None) -> Outlay:
     """Projected and actual, of the whole experiment."""
-    held = accelerators_in(lock)
+    held, expected_ms = accelerators_in(lock), money.expected_ms or None
     return Outlay(
         projected=Took(
             cost=money.expected,
-            wall_ms=money.expected_ms,
-            accelerator_ms=None if held is None else money.expected_ms * held,
+            wall_ms=expected_ms,
+            accelerator_ms=None if held is None or expected_ms is None else expected_ms * held,
         ),
         actual=Took(cost=money.actual, wall_ms=money.held_ms, accelerator_ms=money.accelerator_ms),
         uncertain=money.uncertain,

@@ -216,7 +216,9 @@ def attempts(page: Page, links: Links) -> Table | None:
                 cell(kind, css),
                 manifest,
                 cell(
-                    "no end is known" if ended is None else f"{ended.reason} at update {ended.update:,}{why}"
+                    "no end is known"
+                    if ended is None
+                    else f"{view.end_word(ended)} at update {ended.update:,}{why}"
                 ),
             )
         )
