@@ -96,6 +96,7 @@ def _record(outcome: Outcome) -> dict[str, object]:
         "update": outcome.update,
         "already": outcome.already,
         "detail": outcome.detail,
+        "cancelled": outcome.cancelled,
         "ratio": outcome.ratio,
         "curves": list(outcome.curves),
         "qc": outcome.qc and {**outcome.qc.counts(), "complete": outcome.qc.backlog.complete},
@@ -120,6 +121,12 @@ def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
             early = f" ({outcome.detail})" if outcome.detail else ""
             head = f"{name} is {'complete' if _is_whole(outcome) else 'trained'} at update {update}{early}{ratio}."
             tail = f"\n  next     raykit show {name}{at}   raykit history {name}{at}   raykit check{at}"
+        case "paused" | "preempted" if outcome.cancelled:
+            head = (
+                f"{name} ended at update {update} ({outcome.detail or outcome.reason}); "
+                "nothing was deleted, nothing can be resumed."
+            )
+            tail = f"\n  look     raykit show {name}{at}"
         case "paused" if outcome.cause == "ceiling":
             head = f"{name} is paused at update {update}: {outcome.detail}; nothing is lost."
             tail = (

@@ -68,6 +68,7 @@ def pause(
     Raises:
         InvalidInput: no reason, or SCOPE is none.
         NotFoundError: nothing is there that SCOPE names.
+        CancelledError: SCOPE is an experiment that was ended for good.
         DeadlineError: a run, or a worker with something in hand, has not reached its boundary in time. The pause holds.
         CorruptError: a log is damaged.
         StoreUnavailableError: the store did not answer.
@@ -78,6 +79,7 @@ def pause(
     person = person_of(by, needed=False)
     found = open_root(root)
     whom = known_scope(found, scope, act="pause")
+    _require_going(found, whom)
     why = words(reason, field="--reason", what="a pause needs a reason: whoever finds it will ask")
     # Looked at before: a run may reach its boundary before anyone can look after it was asked.
     follow = Following(found, whom, quiet=as_json)
@@ -101,6 +103,16 @@ def pause(
         output.print_lines(_pause_end(follow, held, root, waited=not no_wait))
     if not no_wait and follow.waits():
         raise typer.Exit(DeadlineError.exit_code)
+
+
+def _require_going(found: ReadRoot, scope: str) -> None:
+    """Refuse to pause an experiment that was cancelled: it would be said to go on later."""
+    from raykit.pauses import require_running
+    from raykit.store.people import read_acts
+
+    kind, _, name = scope.partition(":")
+    if kind == "experiment":
+        require_running(read_acts(found.store, name), name, ())
 
 
 def known_scope(found: ReadRoot, text: str, *, act: str) -> str:

@@ -169,6 +169,8 @@ def whole(read: SearchRead, *, most: int | None, columns: int | None, at: str) -
         yield f"  and {output.count(left)} more rows: --all shows every one, --limit N so many"
     if any(_bracketed(row) for row in shown):
         yield "  in brackets: reported so far, or by a row that cannot be picked"
+    if any(row.status == "censored-by-budget" for row in shown):
+        yield "  censored-by-budget: cut off, by money or by a cancel"
     yield ""
     yield from pick_lines(read, at)
     yield from wants(read, read.now, at)
@@ -385,7 +387,7 @@ def pick_lines(read: SearchRead, at: str) -> Iterator[str]:
         best = read.best
         if best is not None and not read.complete:
             so_far = f"row {best.row}: {read.metric} {reported(best)}"
-            yield f"  so far    {so_far}; nothing is picked before every row has ended"
+            yield f"  so far    {so_far}; {_unpicked(read)}"
         return
     row = read.rows[picked.row - 1]
     yield f"  picked    {read.pick_words}; observed, and nothing more"
@@ -399,6 +401,17 @@ def pick_lines(read: SearchRead, at: str) -> Iterator[str]:
     if picked.candidate is not None:
         yield f"  weights   {picked.candidate}, role search-checkpoint"
         yield f"  -> raykit candidates show {picked.candidate}{at}"
+
+
+def _unpicked(read: SearchRead) -> str:
+    """Why a search that is not complete has no pick, though it has a best row."""
+    if read.state == "cancelled":
+        return "what was cancelled is not picked from"
+    if read.state == "out of budget":
+        return "nothing is picked while rows wait for money"
+    if read.done == len(read.rows):
+        return "the pick is not made yet"
+    return "nothing is picked before every row has ended"
 
 
 # --- watch --------------------------------------------------------------------------------------------------

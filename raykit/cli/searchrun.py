@@ -67,7 +67,8 @@ def _tell(site: Site, outcome: SearchOutcome, lifted: InForce | None, *, json: b
     if outcome.already:
         output.print_lines([f"{site.name} is over already; nothing was written."])
     if outcome.stopped is not None:
-        output.print_lines([f"  stopped   {outcome.stopped}; nothing is lost"])
+        kept = "nothing was deleted, nothing can be resumed" if outcome.cancelled else "nothing is lost"
+        output.print_lines([f"  stopped   {outcome.stopped}; {kept}"])
     output.print_lines(searchlook.whole(read, most=searchlook.MOST_ROWS, columns=output.width(), at=at))
     output.print_lines(f"  chart     {found.store.url}/{key}" for key in charts)
     if outcome.pictures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raykit.errors import by_kind
+from raykit.errors import CancelledError, by_kind
 from raykit.read.qc import QcRead
 from raykit.records import Cause, EndReason
 
@@ -20,6 +20,8 @@ class Outcome:
     already: bool = False
     detail: str | None = None
     cause: Cause | None = None
+    cancelled: bool = False
+    """A person ended its experiment for good while it ran."""
     ratio: float | None = None
     curves: tuple[str, ...] = ()
     qc: QcRead | None = None
@@ -31,9 +33,9 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 completed; 4 paused; otherwise the code of the error that ended it."""
+        """0 completed; 3 cancelled; 4 paused; otherwise the code of the error that ended it."""
         if self.reason == "completed":
             return 0
         if self.reason in ("paused", "preempted"):
-            return 4
+            return CancelledError.exit_code if self.cancelled else 4
         return by_kind((self.detail or "").split(":", 1)[0]).exit_code

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Protocol
 
 from raykit import reconcile as brain
-from raykit.errors import BudgetError, CorruptError, RaykitError, StoreUnavailableError, UnknownOutcomeError
+from raykit.errors import (
+    ApprovalError,
+    BudgetError,
+    CorruptError,
+    RaykitError,
+    ReplanError,
+    StoreUnavailableError,
+    UnknownOutcomeError,
+)
 from raykit.fleet.claim import Claimed
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.metrics import Dashboard, Facts, run_of, trainers_of
@@ -28,6 +36,7 @@ from raykit.plan import Plan
 from raykit.records import (
     AttemptEnded,
     Beat,
+    Cause,
     EndReason,
     EvaluationRow,
     GateResult,
@@ -140,6 +149,7 @@ class RunLoop:
         self._role = role
         self._dashboard = dashboard
         self._paused: str | None = None
+        self._cancelled = False
         self._in_force: InForce | None = None
         """The pause of the newest look."""
         self._overdrawn = False
@@ -302,6 +312,7 @@ class RunLoop:
         words = None if found is None else found.words
         if acts.cancelled is not None:
             words = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
+            self._cancelled = True
         if words is not None and self._paused is None:
             self._paused = words
             self._say(f"{words}; committing at the next update, then leaving")
@@ -372,7 +383,7 @@ class RunLoop:
 
     @property
     def _told_to_stop(self) -> bool:
-        return self._ended.stopped is not None or self._paused is not None or self._overdrawn
+        return self._ended.stopped is not None or self._paused is not None or self.money_cause is not None
 
     def _leave(self) -> None:
         """Say how the attempt ended if it could not, and let go of the run."""
@@ -391,7 +402,7 @@ class RunLoop:
                         reason=self._how(),
                         update=state.recorded(),
                         detail=OVERDRAWN if self._overdrawn else self._training.why,
-                        cause="ceiling" if self._overdrawn else None,
+                        cause=self.money_cause,
                     )
                     events.append(ended)
                 reason = ended.reason
@@ -401,15 +412,27 @@ class RunLoop:
 
     def _how(self) -> EndReason:
         """How an attempt ended that could not say so: its recipe failed, its money did, or it was killed."""
-        if self._overdrawn:
+        if self.money_cause is not None:
             return "paused"
         return "failed" if self._training.failed else "killed"
+
+    @property
+    def money_cause(self) -> Cause | None:
+        """What its money ended it for, or keeps it from starting again; None if that was something else."""
+        if self._overdrawn:
+            return "ceiling"
+        match self._training.error:
+            case ReplanError():
+                return "replan"
+            case BudgetError() | ApprovalError():
+                return "ceiling"
+        return None
 
     @property
     def at_ceiling(self) -> str | None:
         """Why its money was at its end, where that is what ended it."""
         state, error = self._log.state, self._training.error
-        if isinstance(error, BudgetError):
+        if isinstance(error, (BudgetError, ReplanError, ApprovalError)):
             return str(error)
         mine = state.attempt is not None and state.attempt.launch == self._task.launch
         ended = state.ended if mine else None
@@ -433,6 +456,7 @@ class RunLoop:
                 update=state.recorded(),
                 detail=OVERDRAWN if self._overdrawn else self._paused or self._training.why,
                 cause="ceiling" if self._overdrawn else None,
+                cancelled=self._cancelled,
             )
         return Outcome(
             experiment=self._site.name,
@@ -441,6 +465,7 @@ class RunLoop:
             update=ended.update,
             detail=ended.detail,
             cause=ended.cause,
+            cancelled=self._cancelled,
             ratio=rows[-1].ratio if rows else None,
             curves=tuple(self._pictures.drawn.values()),
         )

@@ -21,6 +21,7 @@ from makerun import RunMaker, make_run
 
 from raykit import open as open_root
 from raykit.cli import pausing
+from raykit.fleet.outcome import Outcome
 from raykit.pauses import OVERDUE_S
 from raykit.plan import load_plan, projection
 from raykit.store import layout, people
@@ -351,6 +352,29 @@ def test_cancel_of_a_run_at_work_keeps_its_lease_charged(raykit: Raykit, tmp_pat
     called = raykit("cancel", "refresh", "--reason", "lr flat", *BY)
     assert "refresh-launch-1-1 is open: up to 50.232 USD stays charged until it ends" in called.out
     assert "refresh is at work and ends at its next update.  See: raykit status" in called.out
+
+
+def test_what_was_cancelled_is_not_paused(raykit: Raykit, tmp_path: Path) -> None:
+    make_run(LocalStore(tmp_path))
+    raykit("cancel", "digits", "--reason", "lr flat", *BY)
+    refused = raykit("pause", "digits", *WHY, *BY)
+    assert refused.code == 3 and "digits was cancelled by mira: lr flat" in refused.err
+    assert not people.read_acts(LocalStore(tmp_path), "digits").pauses
+
+
+@pytest.mark.parametrize(("cancelled", "code"), [(True, 3), (False, 4)])
+def test_a_launch_that_was_cancelled_is_refused_and_one_that_paused_goes_on(
+    tmp_path: Path, cancelled: bool, code: int
+) -> None:
+    outcome = Outcome(
+        experiment="digits",
+        run="main",
+        reason="paused",
+        update=12,
+        detail="by mira: flat",
+        cancelled=cancelled,
+    )
+    assert outcome.exit_code == code
 
 
 def test_cancel_of_what_has_no_money(raykit: Raykit, tmp_path: Path) -> None:

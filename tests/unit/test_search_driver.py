@@ -24,7 +24,9 @@ from searchtoys import ASHA, ONE_REPEAT, Threads, value_of
 
 from raykit.budget.acts import plan as set_aside
 from raykit.budget.admit import Request, admit, void
+from raykit.budget.amounts import micros
 from raykit.budget.book import Book
+from raykit.cli.main import main
 from raykit.errors import (
     ApprovalError,
     CancelledError,
@@ -42,7 +44,7 @@ from raykit.fleet.search import driver, held, objective
 from raykit.fleet.search.driver import search
 from raykit.fleet.search.outcome import SearchOutcome
 from raykit.fleet.site import site_of
-from raykit.records import Driven, Paused, Place
+from raykit.records import Driven, Paused, Place, Rated
 from raykit.search import SearchState
 from raykit.store.accounts import Identity, join_account
 from raykit.store.log import RunLog
@@ -382,7 +384,6 @@ def test_a_table_that_the_ceiling_cannot_pay_for_is_refused(bench: Bench) -> Non
 
 def test_what_needs_an_approval_waits_for_one(bench: Bench) -> None:
     """The whole table is asked for at once: no search stops in the middle for want of a word."""
-    from raykit.budget.amounts import micros
     from raykit.fleet.spending import Approving
 
     table = {"trials": 4, "rate": 20.0, "ceiling": 30.0, "wall_h": "0.05", "attempts": "1"}
@@ -484,6 +485,74 @@ def _somebody_else(bench: Bench) -> str:
     return "other-1"
 
 
+def test_a_rate_that_rises_beyond_the_margin_stops_a_search_until_a_person_replans(bench: Bench) -> None:
+    """Rows at work go on at the rate that they were reserved at; none begins at it any more."""
+    bench.write(trials=4, concurrent=2, rate=3.0, ceiling=4.0, wall_h="0.01", attempts="1")
+
+    def hear(line: str) -> None:
+        if line.startswith("trial-001 completed"):
+            _rated(bench, "3.5")
+
+    bench.hear = hear
+    outcome = bench.drive(most=1)
+    assert outcome.counts == {"completed": 1, "refused-by-budget": 3}
+    assert outcome.exit_code == 4 and outcome.short
+    found = read_acts(bench.store, NAME).pauses[SCOPE].pause
+    assert isinstance(found, Paused) and found.cause == "replan"
+    assert "costs 3.50 now (a new invoice, 2026-12-01), not 3.00" in found.reason
+    assert [lease.reserved.terms.rate for lease in bench.ledger.book.leases.values()] == [3_000_000]
+
+    argv = ["budget", "replan", NAME, "--reason", "a new invoice", "--by", "ada", "--root", str(bench.root)]
+    assert main(argv) == 0
+    resume(bench.store, SCOPE, cleared="replanned", person="ada", at=time.time())
+    assert bench.drive().counts == {"completed": 4}
+    rates = [lease.reserved.terms.rate for lease in bench.ledger.book.leases.values()]
+    assert rates == [3_000_000, *[3_500_000] * 3]
+    whole(bench)
+
+
+def test_a_row_goes_on_at_a_rate_within_the_margin_or_a_lower_one(bench: Bench) -> None:
+    bench.write(trials=3, concurrent=1, rate=3.0, ceiling=4.0, wall_h="0.01", attempts="1")
+
+    def hear(line: str) -> None:
+        if line.startswith("trial-001 completed"):
+            _rated(bench, "2.5")
+
+    bench.hear = hear
+    assert bench.drive(most=1).counts == {"completed": 3}
+    rates = [lease.reserved.terms.rate for lease in bench.ledger.book.leases.values()]
+    assert rates == [3_000_000, 2_500_000, 2_500_000]
+    whole(bench)
+
+
+def test_a_row_whose_restart_the_rate_refuses_has_not_failed(bench: Bench) -> None:
+    """It waits as rows do that nobody has begun, and goes on from its last commit after a replan."""
+    bench.write(trials=2, concurrent=1, rate=3.0, ceiling=4.0, wall_h="0.01", attempts="3")
+    died: list[float] = []
+
+    def at(lr: float, update: int) -> None:
+        if update == 10 and not died:
+            died.append(lr)
+            _rated(bench, "3.5")
+            raise ConnectionResetError
+
+    outcome = bench.drive(Steps(at=at), most=1)
+    assert outcome.counts == {"censored-by-budget": 1, "refused-by-budget": 1}
+    assert read_acts(bench.store, NAME).pauses[SCOPE].pause.cause == "replan"
+    argv = ["budget", "replan", NAME, "--reason", "a new invoice", "--by", "ada", "--root", str(bench.root)]
+    assert main(argv) == 0
+    resume(bench.store, SCOPE, cleared="replanned", person="ada", at=time.time())
+    assert bench.drive().counts == {"completed": 2}
+    whole(bench)
+
+
+def _rated(bench: Bench, rate: str) -> None:
+    event = Rated(
+        pool="train", rate=micros(rate, field="test"), source="a new invoice", on="2026-12-01", person="ada"
+    )
+    bench.ledger.decide(lambda book: event, at=time.time())
+
+
 # --- people -------------------------------------------------------------------------------------------------
 
 
@@ -525,7 +594,8 @@ def test_a_cancelled_search_ends_every_row(bench: Bench) -> None:
                 time.sleep(0.01)
 
     outcome = bench.drive(Steps(at=slowly))
-    assert outcome.exit_code == 4 and outcome.stopped == "cancelled by ada: flat" and outcome.picked is None
+    assert outcome.exit_code == 3 and outcome.stopped == "cancelled by ada: flat"
+    assert outcome.picked is None and outcome.unpicked is None
     counts = outcome.counts
     assert counts["never-started"] >= 2 and sum(counts.values()) == 4
     assert set(counts) <= {"never-started", "censored-by-budget", "completed"}

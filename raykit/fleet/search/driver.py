@@ -372,7 +372,13 @@ class _Driver:
 
     def _outcome(self) -> SearchOutcome:
         state, machines = self._table.state, self._machines
-        return outcome_of(state, stopped=self._stopped(state), qc=machines.read(), pictures=machines.pictures)
+        return outcome_of(
+            state,
+            stopped=self._stopped(state),
+            cancelled=self._heed.cancelled is not None,
+            qc=machines.read(),
+            pictures=machines.pictures,
+        )
 
     def _stopped(self, state: SearchState) -> str | None:
         """Why the search is not over, in words; None if it is."""

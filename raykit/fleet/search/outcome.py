@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from raykit.errors import CancelledError
 from raykit.fleet.follow import Glimpse
 from raykit.fleet.metrics import SearchFacts
 from raykit.fleet.pool.pool import Glance
@@ -53,6 +54,8 @@ class SearchOutcome:
     """It was over before, and nothing was written."""
     stopped: str | None = None
     """Why it is not over: a signal, a pause, or that money is short."""
+    cancelled: bool = False
+    """A person ended it for good: that is why it has stopped."""
     short: bool = False
     """Rows were refused for want of money: they go on once a person has moved some."""
     picked: Picked | None = None
@@ -71,7 +74,9 @@ class SearchOutcome:
 
     @property
     def exit_code(self) -> int:
-        """0 once it is picked from; 3 where nothing can be picked; 4 where it goes on later, or money was short."""
+        """0 once it is picked from; 3 if it was cancelled, or nothing can be picked; 4 where it goes on later."""
+        if self.cancelled:
+            return CancelledError.exit_code
         if self.stopped is not None or self.short:
             return 4
         return 0 if self.unpicked is None else 3
@@ -82,6 +87,7 @@ def outcome_of(
     *,
     already: bool = False,
     stopped: str | None = None,
+    cancelled: bool = False,
     qc: RunsRead | None = None,
     pictures: Sequence[str] = (),
 ) -> SearchOutcome:
@@ -92,9 +98,10 @@ def outcome_of(
         counts=state.counts,
         already=already,
         stopped=stopped,
+        cancelled=cancelled,
         short=state.counts["refused-by-budget"] > 0,
         picked=state.picked,
-        unpicked=unpicked(state),
+        unpicked=None if cancelled else unpicked(state),
         ends=[row.ended for row in state.rows if row.ended is not None],
         cost=state.cost,
         qc=qc,
