@@ -97,15 +97,24 @@ def _wants(read: SearchRead, now: float, at: str) -> Iterator[str]:
 def _live_words(read: SearchRead, now: float) -> str:
     heard = [row.heard_at for row in read.at_work if row.heard_at is not None]
     shown = [_far(row) for row in read.at_work[:MOST_TOLD]]
-    rows = ", ".join(shown) or "no row is at work yet"
+    rows = ", ".join(shown) or _between(read)
     more = f" and {len(read.at_work) - MOST_TOLD} more" if len(read.at_work) > MOST_TOLD else ""
     last = f", last heard {look.ago(max(heard), now)}" if heard else ""
     pausing = f"; {read.words}" if read.state == "pausing" else ""
     return f"{rows}{more}{last}{pausing}"
 
 
+def _between(read: SearchRead) -> str:
+    """What its driver does while no row is at work."""
+    if not read.done:
+        return "no row is at work yet"
+    return "every row has its end" if read.done == len(read.rows) else "between two rows"
+
+
 def _far(row: RowRead) -> str:
     """How far a row at work is; before its first update it starts, and its gates run."""
+    if row.status == "ending":
+        return f"row {row.row} ending"
     return f"row {row.row} at {output.count(row.update)}" if row.update else f"row {row.row} starting"
 
 

@@ -52,7 +52,7 @@ class SearchScreen(Screen):
         from raykit.store import layout
 
         if not read.at_work:
-            return ("no row is at work",)
+            return ("no row is at work now",)
         row = read.at_work[0]
         key = layout.worker_log(self.experiment, row.run, max(1, row.attempts), 0)
         lines = last_lines(self.found, key)

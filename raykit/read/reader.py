@@ -12,7 +12,7 @@ from raykit.plan import Lock
 from raykit.read.money import Ledgers, Money, Progress, money_of
 from raykit.read.qc import QcReader
 from raykit.read.seen import fleet_of, view_run
-from raykit.read.view import LIVE, RunView
+from raykit.read.view import LIVE, RunView, State
 from raykit.records import ExperimentEntry, FleetEntry, Launched, RunRecord
 from raykit.store import layout
 from raykit.store.base import ObjectStore
@@ -120,7 +120,8 @@ class RunReader:
         if row.status == "waiting" or (not row.ended and seen.state in LIVE):
             return seen
         holder = None if row.ended else seen.holder
-        return replace(seen, state=row.status, detail=row.detail or seen.detail, holder=holder)
+        state: State = "stopping" if row.status == "ending" else row.status
+        return replace(seen, state=state, detail=row.detail or seen.detail, holder=holder)
 
     def _money(self, seen: RunView, acts: Acts, now: float) -> Money | None:
         """The money of its experiment: of a trial, that of the whole search."""

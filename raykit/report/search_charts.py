@@ -69,7 +69,7 @@ MARKS = (
     Mark("stopped by the scheduler", ("stopped-by-scheduler",), "v", STOPPED),
     Mark("ended by a budget", ("censored-by-budget",), "s", CENSORED),
     Mark("failed", ("failed",), "D", BAD),
-    Mark("not at its end", ("running", "stopping", "stopped"), "o", LIVE),
+    Mark("not at its end", ("running", "stopping", "ending", "stopped"), "o", LIVE),
 )
 CROSS = {"linestyle": "none", "marker": "X", "color": BAD, "clip_on": False, "zorder": 5}
 RING = {

@@ -23,7 +23,7 @@ from raykit.fleet.follow import Glimpse
 from raykit.fleet.search.outcome import Live, SearchGlimpse
 from raykit.fleet.search.picking import register_pick
 from raykit.read import open as open_root
-from raykit.records import Driven
+from raykit.records import Driven, RowEnded
 from raykit.store import layout
 from raykit.store.candidates import read_candidates
 from raykit.store.local import LocalStore
@@ -448,6 +448,27 @@ def test_watch_of_a_search_is_its_bands(raykit: Raykit, store: LocalStore) -> No
     assert "experiment:lr-search" in read_acts(maker.store, "lr-search").pauses
     assert "pause requested by mira" in screen.foot()
     assert not screen.press("q")
+
+
+def test_a_row_that_is_over_is_ending_until_its_driver_has_written_that(
+    raykit: Raykit, store: LocalStore
+) -> None:
+    maker = going(store)
+    maker.say(Driven(driver="d1", place=this_place(), raykit="0.1.0"))
+    maker.train(4, 16)
+    for row, reason in ((4, "completed"), (5, "paused")):
+        maker.runs[row].end(reason)
+        maker.runs[row].release(reason)
+    found = raykit("search", "status", "lr-search").out
+    assert "1 ending, 1 stopped, 7 waiting" in found and "row 4 ending" in found
+    maker.rule(5)
+    found = raykit("search", "status", "lr-search").out
+    assert "2 ending, 7 waiting" in found and "stopped: " not in found
+    for row in (4, 5):
+        update = maker.runs[row].update
+        maker.say(RowEnded(row=row, end="failed", update=update, cost=0, attempts=1, detail="odd"))
+    found = raykit("search", "status", "lr-search").out
+    assert ": between two rows" in found and "no row is at work yet" not in found
 
 
 def test_watch_of_a_search_that_is_over_has_the_pick(raykit: Raykit, store: LocalStore, over: Made) -> None:

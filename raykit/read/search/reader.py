@@ -102,11 +102,12 @@ class SearchReader:
         self.log.refresh()
         found, said = self.log.state, self.registration
         spent = self._spent(now)
-        live = {row.n: self._live(row, now) for row in found.rows if row.status == "begun"}
+        driver = found.driver if _lives(found, now) else None
+        begun = [row for row in found.rows if row.status == "begun"]
+        live = {row.n: self._live(row, now, driven=driver is not None) for row in begun}
         rows = tuple(_row(row, live.get(row.n), spent.get(row.run)) for row in found.rows)
         pause = in_force(acts, scopes_of(self.experiment, "search", said.contract))
         lock, examined = self._lock(said.plan), self._examined(found, now, acts)
-        driver = found.driver if _lives(found, now) else None
         state = _state(found, rows, pause, acts, driven=driver is not None)
         at_work = [row for row in found.rows if row.n in live and live[row.n].status in AT_WORK]
         incumbent, worthwhile = _incumbent(lock), _worthwhile(lock, said.metric)
@@ -180,8 +181,8 @@ class SearchReader:
                 self._locks[digest] = None
         return self._locks[digest]
 
-    def _live(self, row: RowState, now: float) -> _Live:
-        """How far a begun row is, from its own run."""
+    def _live(self, row: RowState, now: float, *, driven: bool) -> _Live:
+        """How far a begun row is, from its own run; `driven`: a process is there that writes its end."""
         assert self.registration is not None
         log = self._runs.setdefault(row.run, RunLog(self._store, self.experiment, row.run, by="reader"))
         log.refresh()
@@ -201,7 +202,7 @@ class SearchReader:
         metric = self.registration.metric.removeprefix("development.")
         return _Live(
             view=view,
-            status=_at_work(row, view),
+            status=_at_work(row, view, driven=driven),
             value=reports[-1].metrics.get(metric) if reports else None,
             at=reports[-1].update if reports else None,
         )
@@ -210,8 +211,12 @@ class SearchReader:
 # --- rows ---------------------------------------------------------------------------------------------------
 
 
-def _at_work(row: RowState, view: RunView) -> Live:
+def _at_work(row: RowState, view: RunView, *, driven: bool) -> Live:
     """Whether a begun row trains. Between its begin and its launch only the search's own process is there to ask."""
+    if driven and (
+        view.state in ("completed", "failed") or (row.ruled is not None and view.state == "paused")
+    ):
+        return "ending"
     before = view.launch != row.launches[-1].launch
     live = alive(row.launches[-1].place) is True if before else view.state in LIVE
     if not live:

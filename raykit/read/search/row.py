@@ -11,14 +11,15 @@ from raykit.records import BY_BUDGET, End
 
 ENDS: tuple[End, ...] = get_args(End)
 
-Live = Literal["running", "stopping", "stopped"]
-"""Of a row that was begun and has no end: its trial trains, is asked to stop at its next update, or is not at work."""
+Live = Literal["running", "stopping", "ending", "stopped"]
+"""Of a row that was begun and has no end: its trial trains, is asked to stop at its next update, is over and its driver
+has yet to write how it ended, or is not at work."""
 
 RowStatus = Literal["waiting"] | Live | End
 
 SearchHealth = Literal[Health, "needs you"]
 
-AT_WORK: frozenset[RowStatus] = frozenset({"running", "stopping"})
+AT_WORK: frozenset[RowStatus] = frozenset({"running", "stopping", "ending"})
 
 UNBEGUN: frozenset[RowStatus] = frozenset({"refused-by-budget", "never-started"})
 """Ends of rows that were never begun."""

@@ -28,7 +28,7 @@ _PARTS: tuple[tuple[str, str, tuple[RowStatus, ...]], ...] = (
     ("stopped by the scheduler", "filtered", ("stopped-by-scheduler",)),
     ("failed", "failed-rows", ("failed",)),
     ("ended by a budget", "recovery", ("censored-by-budget", "refused-by-budget")),
-    ("begun, without an end", "reserved", ("running", "stopping", "stopped")),
+    ("begun, without an end", "reserved", ("running", "stopping", "ending", "stopped")),
     ("open, or never started", "free", ("waiting", "never-started")),
 )
 
