@@ -6,11 +6,12 @@ what refuses it. Nothing here writes: a batch of decisions is made on a draft an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from raykit.budget.amounts import PERMILLE, as_input, measured, plain, shown, worst_of
 from raykit.budget.book import IDLE, Allocation, Book, Lease, running
+from raykit.budget.rates import Quote, newest
 from raykit.errors import (
     ApprovalError,
     BudgetError,
@@ -110,13 +111,13 @@ def admit(
         CancelledError: the experiment was ended for good.
         FleetPaused: a pause is in force.
         GateError: a necessary check has failed, and no repair is recorded.
-        ReplanError: an overrun has eaten into a reserve.
+        ReplanError: an overrun has eaten into a reserve, or the rate has risen beyond the margin.
         ApprovalError: a person has to approve this plan first.
         BudgetError: the line, the plan's ceiling or the account cannot pay.
     """
     known = book.leases.get(request.lease)
     if known is not None:
-        _require_same(known, request)
+        _require_same(book, known, request)
         return None
     allocation = running(book, request.experiment)
     line = _line(allocation, request.line)
@@ -129,10 +130,11 @@ def admit(
             rule=f"{NEXT_STEPS}; full runs wait for a recorded repair and a check that passes again",
             remedy=f'raykit resume {request.experiment} --repair "what you changed"',
         )
+    request = replace(request, terms=_at_newest_rate(book, allocation, request))
     worst = worst_of(request.terms)
     if worst > 0:
         require_planned(book, allocation)
-        _require_rate(book, allocation, request)
+        _require_rate(book, allocation, request.line, request.terms.rate, request.terms.source)
         asked = _Asked(allocation, request.line, request.projection, worst)
         costs = f"{request.line} of {request.experiment} may cost {shown(worst, book.unit)}"
         _require_room(book, asked, costs, now)
@@ -167,19 +169,42 @@ def require_planned(book: Book, allocation: Allocation) -> None:
     )
 
 
-def _require_rate(book: Book, allocation: Allocation, request: Request) -> None:
+def _at_newest_rate(book: Book, allocation: Allocation, request: Request) -> Terms:
+    """Nobody is granted anything at a rate that is out of date, however long ago the asker has looked it up."""
+    terms = request.terms
+    quote = newest(book, allocation, request.line, Quote(terms.rate, terms.source, terms.margin_permille))
+    return terms.model_copy(update=quote._asdict())
+
+
+def _require_rate(book: Book, allocation: Allocation, line: str, rate: int, source: str) -> None:
     """A rise within the margin is paid for by the margin; one beyond it is news that a person has to see."""
-    seen, terms = allocation.rates.get(request.line), request.terms
-    if seen is not None and terms.rate * PERMILLE > seen * allocation.margin_permille:
+    seen = allocation.rates.get(line)
+    if seen is not None and rate * PERMILLE > seen * allocation.margin_permille:
         margin = f"{(allocation.margin_permille - PERMILLE) / 10:g} %"
         raise ReplanError(
-            f"an accelerator-hour of {request.line} costs {shown(terms.rate, book.unit)} now ({terms.source}), "
+            f"an accelerator-hour of {line} costs {shown(rate, book.unit)} now ({source}), "
             f"not {shown(seen, book.unit)}: more than the margin of {margin} covers",
             field="rate",
-            value=shown(terms.rate, book.unit),
+            value=shown(rate, book.unit),
             rule="new cost information needs a new decision before more is spent",
             remedy=f"raykit budget replan {allocation.experiment} --reason ... --by NAME",
         )
+
+
+def _require_rate_kept(book: Book, allocation: Allocation, lease: Reserved) -> None:
+    """A lease keeps the rate that it was reserved at; once an hour costs more, it is not made any longer."""
+    held = lease.terms
+    now = newest(book, allocation, lease.line, Quote(held.rate, held.source, held.margin_permille))
+    if now.rate <= held.rate:
+        return
+    _require_rate(book, allocation, lease.line, now.rate, now.source)
+    raise BudgetError(
+        f"lease {lease.lease} of {lease.line} is at {shown(held.rate, book.unit)} for an accelerator-hour, which "
+        f"costs {shown(now.rate, book.unit)} now ({now.source})",
+        field="rate",
+        value=shown(held.rate, book.unit),
+        rule="a lease keeps its rate; what goes on is paid from a new one",
+    )
 
 
 class _Asked(NamedTuple):
@@ -285,9 +310,9 @@ def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float) -> Ac
     Raises:
         LeaseLostError: there is no such lease, or it has ended.
         CancelledError: its experiment was ended for good.
-        ReplanError: an overrun has eaten into a reserve.
+        ReplanError: an overrun has eaten into a reserve, or the rate has risen beyond the margin.
         ApprovalError: a person has to approve this plan first.
-        BudgetError: its line, the plan's ceiling or the account cannot pay for that.
+        BudgetError: its line, the plan's ceiling or the account cannot pay for that, or the rate has risen.
         InvalidInput: a value is negative or huge.
     """
     held = _open(book, lease)
@@ -298,6 +323,7 @@ def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float) -> Ac
     more = worst - held.worst
     if more > 0:
         require_planned(book, allocation)
+        _require_rate_kept(book, allocation, reserved)
         costs = f"lease {lease} of {reserved.line} needs {shown(more, book.unit)} more"
         _require_room(book, _Asked(allocation, reserved.line, reserved.projection, more), costs, now)
     with as_input():
@@ -367,9 +393,12 @@ def _line(allocation: Allocation, name: str) -> Line:
     return line
 
 
-def _require_same(known: Lease, request: Request) -> None:
+def _require_same(book: Book, known: Lease, request: Request) -> None:
     """Asking again finds the same answer; asking for something else, or for more, is not asking again."""
     held, terms = known.reserved, request.terms
+    if request.line in book.rates:  # the door says at which rate, and it may have said another one since
+        kept = {"rate": held.terms.rate, "margin_permille": held.terms.margin_permille}
+        terms = terms.model_copy(update=kept)
     if (held.experiment, held.line) != (request.experiment, request.line):
         raise ConflictError(
             f"lease {held.lease} is of {held.line} of {held.experiment}",

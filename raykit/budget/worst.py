@@ -121,7 +121,10 @@ def at_rate(sizing: Sizing, rate: int, source: str) -> Sizing:
     A rise within the margin is what the margin is for, so it is taken from it: the worst case stays as it was.
     A rise beyond it leaves none, and the door asks for a replan.
     """
-    if rate <= sizing.rate:
-        return replace(sizing, rate=rate, source=source)
-    margin = max(PERMILLE, sizing.rate * sizing.margin_permille // rate)
+    margin = left_margin(rate, seen=sizing.rate, margin_permille=sizing.margin_permille)
     return replace(sizing, rate=rate, source=source, margin_permille=margin)
+
+
+def left_margin(rate: int, *, seen: int, margin_permille: int) -> int:
+    """What is left of a margin at a `rate`, where a person has `seen` another: a rise is taken from it."""
+    return margin_permille if rate <= seen else max(PERMILLE, seen * margin_permille // rate)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raykit.budget.acts import allocation_of
 from raykit.budget.admit import Request, Standing, admit, settle_at_most
 from raykit.budget.book import Allocation, Book, Lease
 from raykit.budget.lines import TRAIN, next_attempt
+from raykit.budget.rates import Quote, newest
 from raykit.budget.worst import Sizing
 from raykit.errors import CancelledError, LeaseLostError
 from raykit.pauses import Acts, Role, pause_of
@@ -95,7 +96,13 @@ def _terms(book: Book, allocation: Allocation, lease: str, attempts: Attempts) -
     known = book.leases.get(lease)
     if known is not None:
         return known.reserved.terms
-    return next_attempt(allocation, attempts.sizing, attempts.trial)
+    return next_attempt(allocation, at_newest_rate(book, allocation, attempts.sizing), attempts.trial)
+
+
+def at_newest_rate(book: Book, allocation: Allocation, sizing: Sizing) -> Sizing:
+    """What attempts are sized with, at the rate that the book has now."""
+    known = Quote(sizing.rate, sizing.source, sizing.margin_permille)
+    return replace(sizing, **newest(book, allocation, TRAIN, known)._asdict())
 
 
 def reserve(
@@ -262,6 +269,7 @@ __all__ = [
     "HOLD_S",
     "Attempts",
     "StoreDoor",
+    "at_newest_rate",
     "begin",
     "elapsed_ms",
     "grant_of",

@@ -17,7 +17,7 @@ from raykit.budget.book import Allocation, Book, Lease
 from raykit.budget.lines import TRAIN, expected_cost
 from raykit.budget.worst import Sizing, at_rate
 from raykit.errors import BudgetError, ReplanError
-from raykit.fleet.door import Attempts, begin, elapsed_ms, launch_of
+from raykit.fleet.door import Attempts, at_newest_rate, begin, elapsed_ms, launch_of
 from raykit.fleet.site import Site
 from raykit.ids import digest_of
 from raykit.pauses import Acts
@@ -56,7 +56,10 @@ class Spending:
 
     @property
     def sizing(self) -> Sizing:
-        return self.attempts.sizing
+        """What attempts are sized with, at the rate that the ledger has now."""
+        book, sizing = self.ledger.book, self.attempts.sizing
+        known = book.allocations.get(self.attempts.experiment)
+        return sizing if known is None else at_newest_rate(book, known, sizing)
 
 
 class Paid(Protocol):

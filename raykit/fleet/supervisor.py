@@ -167,10 +167,10 @@ class _Launch:
 
     def _pause_at_the_ceiling(self) -> None:
         """Work that ended because its money did stays paused until a person has moved some."""
-        why = self._loop.at_ceiling
+        why, cause = self._loop.at_ceiling, self._loop.money_cause or "ceiling"
         if why is not None:
             scope, person = f"experiment:{self._site.name}", f"launch {self._task.launch}"
-            pause(self._site.store, scope, cause="ceiling", reason=why, person=person, at=time.time())
+            pause(self._site.store, scope, cause=cause, reason=why, person=person, at=time.time())
 
     def _drain_qc(self) -> None:
         """Once training is complete, what is still open is examined before the launch ends, within the plan's bound."""

@@ -35,7 +35,7 @@ from raykit.errors import (
     RaykitError,
     ReplanError,
 )
-from raykit.records import MICRO, Accrued, Planned, Reserved, Settled, Terms, Voided
+from raykit.records import MICRO, Accrued, Planned, Rated, Reserved, Settled, Terms, Voided
 
 
 def a_plan(name: str = "a", **more: Any) -> Planned:
@@ -297,6 +297,61 @@ def test_a_rate_that_rises_beyond_the_margin_is_news(account: Account) -> None:
     assert account.sound()
 
 
+def rated(account: Account, rate: float, pool: str = "train") -> None:
+    event = Rated(pool=pool, rate=amount(rate), source="a new invoice", on="2026-12-01", person=ADA)
+    account.ask(lambda book: event)
+
+
+def seen(account: Account, rate: float) -> None:
+    """A person has seen a rate."""
+    lines = list(account.allocation("a").lines.values())
+    rates = {"train": amount(rate)}
+    account.ask(
+        lambda book: acts.replan(
+            book, "a", lines, ceiling=amount(16), rates=rates, reason="dearer", person=ADA
+        )
+    )
+
+
+@pytest.mark.parametrize(("rate", "worst"), [(0.5, "0.50"), (1.02, "1.02"), (1.05, "1.05")])
+def test_a_reservation_is_made_at_the_newest_rate_whatever_who_asks_has_known(
+    account: Account, rate: float, worst: str
+) -> None:
+    rated(account, rate)
+    (made,) = account.ask(lambda book: admit(book, request(), now=0.0))
+    assert isinstance(made, Reserved)
+    assert made.terms.rate == amount(rate) and made.terms.source == "a new invoice, 2026-12-01"
+    assert made.worst >= amount(worst)
+    rated(account, 0.25)
+    assert account.ask(lambda book: admit(book, request(), now=0.0)) == (), (
+        "asked again: it is granted already"
+    )
+    assert account.sound()
+
+
+def test_a_rate_beyond_the_margin_refuses_who_asks_with_an_old_one(account: Account) -> None:
+    rated(account, 1.06)
+
+    def ask(book: Book) -> Reserved | None:
+        return admit(book, request(), now=0.0)
+
+    refused(account, ReplanError, ask, r"costs 1\.06 now \(a new invoice, 2026-12-01\), not 1\.00")
+    seen(account, 1.06)
+    (made,) = account.ask(ask)
+    assert isinstance(made, Reserved) and made.terms.rate == amount(1.06) and made.worst >= amount(1.06)
+    assert account.sound()
+
+
+def test_machines_that_nobody_bills_stay_free_whatever_a_pool_of_that_name_costs() -> None:
+    account = Account()
+    account.plan(a_plan(rates={"train": 0}))
+    rated(account, 90)
+    free = terms(amount(1)).model_copy(update={"rate": 0})
+    (made,) = account.ask(lambda book: admit(book, request(terms=free), now=0.0))
+    assert isinstance(made, Reserved) and made.worst == 0
+    assert account.sound()
+
+
 # --- how a lease goes on ------------------------------------------------------------------------------------
 
 
@@ -343,6 +398,19 @@ def test_a_renewal_waits_for_a_replan_and_ends_with_its_experiment(account: Acco
     refused(account, ReplanError, renew("one", 2), "overrun by 0.50")
     account.ask(lambda book: acts.close(book, "a", reason="given up", person=ADA))
     refused(account, CancelledError, renew("one", 2))
+
+
+def test_a_lease_is_not_renewed_at_a_rate_that_is_out_of_date(account: Account) -> None:
+    account.reserve("one", "a", "train", 1)
+    rated(account, 0.5)
+    assert account.ask(renew("one", 1.5)), "a fall is no reason to end what goes on"
+    rated(account, 2)
+    refused(account, ReplanError, renew("one", 2), r"costs 2\.00 now")
+    seen(account, 2)
+    refused(
+        account, BudgetError, renew("one", 2), r"is at 1\.00 for an accelerator-hour, which costs 2\.00 now"
+    )
+    assert account.sound()
 
 
 def test_a_renewal_of_nonsense_is_refused(account: Account) -> None:

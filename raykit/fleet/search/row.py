@@ -144,6 +144,8 @@ class LiveRow:
         came = came_to(row, self._log.state, cancelled=cancelled)
         if came is not None:
             return came
+        if self.loop.money_cause == "replan":
+            return None  # it waits with those that nobody has begun, until a person has decided
         if (why := self.loop.at_ceiling) is not None:
             return Came(end="censored-by-budget", detail=why)
         outcome = self.loop.outcome()
