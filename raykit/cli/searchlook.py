@@ -60,7 +60,7 @@ def _trial_row(read: SearchRead, row: RowRead) -> tuple[str, ...]:
         look.NONE,
         look.NONE if row.value is None else f"{read.metric} {reported(row)}",
         look.NONE,
-        output.money(row.cost, read.unit) if billed else look.NONE,
+        output.money(row.spent, read.unit) if billed else look.NONE,
         look.NONE if row.ended else row.health,
     )
 
@@ -209,14 +209,15 @@ def facts(read: SearchRead) -> Iterator[tuple[str, str]]:
 
 
 def cost_words(read: SearchRead) -> str:
-    """What it has cost against the worst; of rows that are at work, their worst."""
+    """What it has cost so far against the worst, and what is reserved beyond that for rows at work."""
     said = read.registration
     if not said.total_worst:
         return "not billed"
     row = output.amount(said.row_worst, read.unit)
     worst = output.amount(said.total_worst, read.unit)
-    open_ = ", rows at work at their worst" if read.at_work else ""
-    return f"{output.amount(read.cost, read.unit)} of at most {worst}, {row} a row{open_}"
+    more = read.cost - read.spent
+    open_ = f"; {output.amount(more, read.unit)} more is reserved for rows at work" if more else ""
+    return f"{output.amount(read.spent, read.unit)} of at most {worst}, {row} a row{open_}"
 
 
 def space_words(space: Mapping[str, Mapping[str, Any]]) -> str:
@@ -287,7 +288,7 @@ def rows_table(read: SearchRead, rows: Sequence[RowRead], columns: int | None) -
             row.status,
             output.count(row.update) if row.attempts else look.NONE,
             value_cell(row),
-            output.amount(row.cost, read.unit) if billed and row.cost else look.NONE,
+            output.amount(row.spent, read.unit) if billed and row.spent else look.NONE,
             str(row.attempts) if row.attempts else look.NONE,
             look.NONE if (took := row.took_s) is None else output.duration(took),
             ", ".join(notes(read, row)),
@@ -377,7 +378,7 @@ def one_row(read: SearchRead, n: int, at: str) -> Iterator[str]:
     """A row of a search, beside its run."""
     row = read.row(n)
     same = f", the setting of row {row.repeats} again" if row.repeats is not None else ""
-    money = f", {output.amount(row.cost, read.unit)}" if read.registration.total_worst else ""
+    money = f", {output.amount(row.spent, read.unit)}" if read.registration.total_worst else ""
     value = "" if row.value is None else f", {read.metric} {value_cell(row)}"
     said = "".join(f", {note}" for note in notes(read, row))
     yield ""

@@ -176,7 +176,7 @@ def cost_figure(read: SearchRead) -> Figure:
     billed = bool(read.registration.total_worst)
 
     def took(row: RowRead) -> float:
-        return row.cost / MICRO if billed else row.accelerator_ms / MINUTE_MS
+        return row.spent / MICRO if billed else row.accelerator_ms / MINUTE_MS
 
     rows = [row for row in read.rows if row.attempts]
     if not any(row.value is not None for row in rows):

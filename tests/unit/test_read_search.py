@@ -96,6 +96,8 @@ def test_rows_at_work_are_read_from_their_own_runs() -> None:
     assert (row.status, row.update, row.at) == ("running", 24, 20)
     assert row.value == maker.runs[4].reported(20) and not row.counts
     assert row.cost == maker.cost(4), "its worst case, until it is settled"
+    assert 0 < row.spent < row.cost and row.plain()["so_far"] == row.spent
+    assert found.row(1).spent == found.row(1).cost and 0 < found.spent < found.cost
     maker.rule(5)
     assert read(maker).row(5).status == "stopping"
     assert "the scheduler stops it" in (read(maker).row(5).detail or "")

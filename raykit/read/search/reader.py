@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from raykit.budget.amounts import measured
 from raykit.budget.book import Lease
 from raykit.errors import CorruptError, NotFoundError
 from raykit.ids import sha256
@@ -54,6 +55,8 @@ class _Spent(NamedTuple):
     """What the leases of a row have come to."""
 
     cost: int = 0
+    so_far: int = 0
+    """The same, but of an attempt whose end is not written what it has come to by now."""
     accelerator_ms: int = 0
     held_ms: int = 0
     """How long its attempts held their leases; of what lies between two of them, nothing."""
@@ -69,6 +72,9 @@ class _Spent(NamedTuple):
         trains = lease.reserved.line == TRAIN and not lease.void
         return _Spent(
             cost=self.cost + lease.charged,
+            so_far=self.so_far + min(lease.charged, measured(lease.reserved.terms, open_ms))
+            if lease.open
+            else self.so_far + lease.charged,
             accelerator_ms=self.accelerator_ms + (held_ms + open_ms) * lease.reserved.terms.accelerators,
             held_ms=self.held_ms + held_ms * trains,
             open_ms=self.open_ms + open_ms * trains,
@@ -237,6 +243,7 @@ def _row(row: RowState, live: _Live | None, spent: _Spent | None) -> RowRead:
         repeats=row.repeats,
         status="waiting",
         cost=spent.cost,
+        so_far=spent.so_far if at_work else None,
         accelerator_ms=spent.accelerator_ms,
         held_ms=spent.held_ms + (spent.open_ms if at_work else 0),
         attempts=spent.attempts,

@@ -49,6 +49,8 @@ class RowRead:
     """The update that the value is from."""
     cost: int = 0
     """Micro-units, of all attempts; of one that goes on, its worst case."""
+    so_far: int | None = None
+    """Of a row at work: the same, but of the attempt that goes on what it has come to by now."""
     accelerator_ms: int = 0
     """How long accelerators were held for it, times how many."""
     held_ms: int = 0
@@ -74,6 +76,11 @@ class RowRead:
         return self.status == "completed" and self.value is not None
 
     @property
+    def spent(self) -> int:
+        """Micro-units, of all attempts, as far as they have come: what people look at."""
+        return self.cost if self.so_far is None else self.so_far
+
+    @property
     def took_s(self) -> float | None:
         """How long its attempts took together; None where there was none."""
         return self.held_ms / 1000 if self.attempts else None
@@ -93,6 +100,7 @@ class RowRead:
             "value": self.value,
             "at": self.at,
             "cost": self.cost,
+            "so_far": self.spent,
             "accelerator_ms": self.accelerator_ms,
             "held_ms": self.held_ms,
             "attempts": self.attempts,

@@ -17,6 +17,7 @@ _INTEGERS = (
     "update",
     "at",
     "cost",
+    "so_far",
     "accelerator_ms",
     "held_ms",
     "attempts",

@@ -226,6 +226,11 @@ class SearchRead:
     def commands(self) -> tuple[str, ...]:
         """What goes on with it, one command after the other; none where nothing has to be done."""
         name = self.experiment
+    @property
+    def spent(self) -> int:
+        """Micro-units, of all rows and attempts as far as they have come; `cost` has those at work at their worst."""
+        return self.cost - sum(row.cost - row.spent for row in self.rows)
+
         replan = f"raykit budget replan {name} --reason ... --by NAME"
         match self.state:
             case "registered" | "stopped":
@@ -320,6 +325,7 @@ class SearchRead:
         """The table of trials as an Arrow table; a parameter is the column `params.<name>`."""
         return arrow_of([row.plain() for row in self.rows])
 
+            "so_far": self.spent,
     def to_pandas(self) -> pd.DataFrame:
         """The table of trials as a pandas frame, with the columns of `to_arrow`.
 

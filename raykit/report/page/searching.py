@@ -132,7 +132,7 @@ def _facts(read: SearchRead) -> Iterator[tuple[str, str]]:
     yield "metric", f"{said.metric}, the {'least' if said.mode == 'min' else 'most'} is best"
     if said.total_worst:
         worst = f"{amount(said.total_worst, said.unit)}, {amount(said.row_worst, said.unit)} a row"
-        yield "cost", f"{amount(read.cost, said.unit)} of at most {worst}"
+        yield "cost", f"{amount(read.spent, said.unit)} of at most {worst}"
     else:
         yield "cost", "not billed"
 
@@ -212,7 +212,7 @@ def _row(read: SearchRead, row: RowRead, spread: list[str], links: Links) -> Ite
     yield right(row.seed)
     yield right(f"{row.update:,}" if row.attempts else NONE)
     if read.registration.total_worst:
-        yield right(amount(row.cost, read.unit) if row.cost else NONE)
+        yield right(amount(row.spent, read.unit) if row.spent else NONE)
     yield right(row.attempts or NONE)
     yield right(NONE if row.took_s is None else duration(row.took_s))
     yield cell(clean(", ".join(_notes(read, row)), 300), "w")
