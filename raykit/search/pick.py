@@ -57,9 +57,11 @@ def pick(state: SearchState, *, candidate: str | None = None) -> Picked | None:
 def excluded(state: SearchState) -> tuple[Excluded, ...]:
     """Every row that a pick does not consider, and why."""
     considered = {each.n for rows in _considered(state) for each in rows}
-    again = _repeats(state)
+    again, alone = _repeats(state), _never_repeated(state)
     return tuple(
-        Excluded(row=each.n, why=_why(state, each, again)) for each in state.rows if each.n not in considered
+        Excluded(row=each.n, why=_why(state, each, again, alone))
+        for each in state.rows
+        if each.n not in considered
     )
 
 
@@ -92,7 +94,16 @@ def _repeats(state: SearchState) -> Mapping[int, Sequence[RowState]]:
     return found
 
 
-def _why(state: SearchState, row: RowState, again: Mapping[int, Sequence[RowState]]) -> str:
+def _never_repeated(state: SearchState) -> frozenset[int]:
+    """Trials among the best of whose rank no repeat was drawn: what was to repeat them never began."""
+    ranked, drawn = rank(state), {each.row.rank for each in state.repeats if each.repeats is not None}
+    ranks = {each.row.rank for each in state.repeats if each.row.rank is not None} - drawn
+    return frozenset(ranked[each - 1] for each in ranks if each is not None and each <= len(ranked))
+
+
+def _why(
+    state: SearchState, row: RowState, again: Mapping[int, Sequence[RowState]], alone: frozenset[int]
+) -> str:
     if row.ended is None:
         return "it has not ended"
     if row.ended.end != "completed":
@@ -101,6 +112,8 @@ def _why(state: SearchState, row: RowState, again: Mapping[int, Sequence[RowStat
     if row.value is None:
         return f"{state.registration.metric} is not finite"
     repeats = again.get(row.repeats or row.n, ())
+    if row.n in alone:
+        return "it is among the best, and was not repeated"
     if not repeats:
         return "it is not among the best, which were repeated"
     return "its setting is incomplete: " + next(_said(state, each) for each in repeats if each.value is None)

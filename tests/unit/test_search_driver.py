@@ -443,6 +443,7 @@ def test_rows_are_refused_when_money_is_short_and_go_on_after_a_word(bench: Benc
     outcome = bench.drive(most=1)
     assert outcome.counts == {"completed": 1, "refused-by-budget": 3}
     assert outcome.exit_code == 4 and outcome.short
+    assert not [line for line in bench.said if "commits at its next update" in line], "no row is at work"
     assert outcome.picked is not None and outcome.picked.row == 1
     found = read_acts(bench.store, NAME).pauses[SCOPE].pause
     assert isinstance(found, Paused) and found.cause == "ceiling"

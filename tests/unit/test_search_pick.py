@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from maketable import a_search, begun, drawn, ended, play, ruled
 
+from raykit.fleet.search.outcome import unpicked
 from raykit.plan.tables import Selection
 from raykit.records import Commit, EvaluationRow, Excluded, Picked, Record
 from raykit.search import SearchState, Worth, excluded, pick, rank, worth_of
@@ -143,7 +144,18 @@ def test_a_repeat_that_was_never_drawn_leaves_its_setting_out_too() -> None:
 
 def test_only_what_was_repeated_can_be_picked() -> None:
     never = (ended(n, end="never-started") for n in (4, 5, 6, 7))
-    assert pick(play(REPEATED, *TRIALS, *never)) is None
+    found = play(REPEATED, *TRIALS, *never)
+    assert pick(found) is None
+    counts = "3 completed, 4 never-started"
+    why = "it is among the best, and was not repeated"
+    assert unpicked(found) == f"nothing can be picked of 7 rows ({counts}): trial-002: {why}", "of the best"
+
+
+def test_rows_that_wait_for_money_are_why_nothing_is_picked() -> None:
+    short = (ended(n, end="refused-by-budget") for n in (4, 5, 6, 7))
+    found = unpicked(play(REPEATED, *TRIALS, *short))
+    counts = "3 completed, 4 refused-by-budget"
+    assert found == f"nothing is picked of 7 rows ({counts}) while rows wait for money"
 
 
 VALUES = st.one_of(st.none(), st.floats(-1e308, 1e308))

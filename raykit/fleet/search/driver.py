@@ -322,7 +322,7 @@ class _Driver:
         The pause comes first: if this process dies before the ends, they are still open once the pause is over.
         """
         why = str(refusal)
-        self._say(f"no row may begin: {why}")
+        self._say(f"no row may begin, and none is at work; what is left ends until there is money: {why}")
         cause: Cause = "replan" if isinstance(refusal, ReplanError) else "ceiling"
         scope, person = OWN + self._site.name, f"search {self._opened.driver}"
         pause(self._site.store, scope, cause=cause, reason=why, person=person, at=time.time())
@@ -342,8 +342,9 @@ class _Driver:
     # --- the end --------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Once every row has its end, what is still open is examined, within the plan's bound."""
-        if not self._table.state.closed or self._heed.cancelled is not None:
+        """Once every row has its end, what is still open is examined, within the plan's bound, unless it is paused."""
+        self._heed.look()
+        if not self._table.state.closed or self._heed.stopping is not None:
             return
 
         def stop() -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from raykit.errors import RaykitError
 from raykit.fleet.search.opening import Opened
@@ -50,8 +50,13 @@ class Heed:
         if acts.cancelled is not None and self.cancelled is None:
             words = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
             self.cancelled = self._paused = words
-            self._say(f"{words}; every row commits at its next update, and the search is over")
+            self._say("; ".join([words, *self._leaving(), "the search is over"]))
         elif found is not None and self._paused is None:
             self._paused = found.words
             self._wide = found.words if found.pause.scope.startswith("contract:") else None
-            self._say(f"{found.words}; every row commits at its next update")
+            self._say("; ".join([found.words, *self._leaving()]))
+
+    def _leaving(self) -> Iterator[str]:
+        """What rows that are under way do now; nothing where none is."""
+        if any(row.status == "begun" for row in self._opened.log.state.rows):
+            yield "every row that is at work commits at its next update"

@@ -13,7 +13,7 @@ from raykit.fleet.pool.pool import Glance
 from raykit.fleet.qc.heed import words
 from raykit.fleet.search.job import Report
 from raykit.read.qc_runs import RunsRead
-from raykit.records import Picked, RowEnded, SearchRegistration, Unit
+from raykit.records import BY_BUDGET, Picked, RowEnded, SearchRegistration, Unit
 from raykit.search import RowState, SearchState, Status, excluded, pick, rank, run_of
 
 
@@ -60,7 +60,7 @@ class SearchOutcome:
     """Rows were refused for want of money: they go on once a person has moved some."""
     picked: Picked | None = None
     unpicked: str | None = None
-    """Why nothing can be picked, though every row has its end."""
+    """Why nothing is picked, though every row has its end."""
     ends: Sequence[RowEnded] = ()
     """Of the rows that have ended, in the order of the table."""
     cost: int = 0
@@ -110,11 +110,16 @@ def outcome_of(
 
 
 def unpicked(state: SearchState) -> str | None:
-    """Why nothing can be picked, though every row has its end, by the first that was tried; None if it can."""
+    """Why nothing can be picked, though every row has its end, by the best or first that was tried; None if it can."""
     if not state.closed or pick(state) is not None:
         return None
     counts = ", ".join(f"{many} {status}" for status, many in state.counts.items() if many)
-    first = min(excluded(state), key=lambda each: (not state.row(each.row).launches, each.row))
+    if any(state.counts[end] for end in BY_BUDGET):
+        return f"nothing is picked of {len(state.rows):,} rows ({counts}) while rows wait for money"
+    best = next(iter(rank(state)), None)
+    first = min(
+        excluded(state), key=lambda each: (each.row != best, not state.row(each.row).launches, each.row)
+    )
     return f"nothing can be picked of {len(state.rows):,} rows ({counts}): {run_of(first.row)}: {first.why}"
 
 
