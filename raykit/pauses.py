@@ -50,6 +50,9 @@ FleetState = Literal["running", "pausing", "overdue", "paused", "resuming"]
 NEEDS_WORDS = frozenset({"defect", "premise", "qc"})
 """Causes of a pause that ends only by what a named person says was changed or decided."""
 
+OF_SEARCH = "search "
+"""How the process of a search signs its pauses: one for money ends rows, and a named person opens them again."""
+
 OVERDUE_S = 60.0
 """A worker that has not reached its boundary so long after a pause, and ten of its own updates, is overdue."""
 
@@ -255,6 +258,8 @@ def way_on(found: InForce) -> str:
             return f'raykit resume {_target(found)} --repair "what you changed" --by NAME'
         case "premise" | "qc":
             return f'raykit resume {_target(found)} --repair "what was decided, and why" --by NAME'
+        case "ceiling" | "replan" if found.pause.person.startswith(OF_SEARCH):
+            return f"raykit resume {_target(found)} --by NAME"
         case _:
             return f"raykit resume {_target(found)}"
 

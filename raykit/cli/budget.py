@@ -32,6 +32,7 @@ from raykit.errors import InvalidInput, ReplanError
 if TYPE_CHECKING:
     from raykit.budget.book import Allocation, Book
     from raykit.budget.worst import Sizing
+    from raykit.plan import Plan
     from raykit.read import Root as ReadRoot
     from raykit.records import Line, Record
     from raykit.store.base import ObjectStore
@@ -135,6 +136,7 @@ def replan(
     """
     from raykit.budget import acts
     from raykit.budget.lines import proposal
+    from raykit.cli.lifting import resume_command
 
     person = person_of(by)
     store = open_root(root).store
@@ -176,11 +178,25 @@ def replan(
         )
 
     written = ledger.decide(decide, at=time.time())
-    short = _short(ledger.book.allocations[name], _sizing(store, plan, ledger.book, new_ceiling))
-    _tell_replan(ledger, name, seen, short, new=bool(written), root=root, as_json=as_json)
+    sizing = _sizing(store, plan, ledger.book, new_ceiling)
+    short = _short(ledger.book.allocations[name], sizing, _next_trial(store, plan))
+    on = f"{resume_command(store, plan)}{at_root(root)}"
+    _tell_replan(ledger, name, seen, short, on, new=bool(written), root=root, as_json=as_json)
 
 
-def _short(allocation: Allocation, sizing: Sizing | None) -> str | None:
+def _next_trial(store: ObjectStore, plan: Plan) -> str | None:
+    """The trial of a search that goes on next: each has productive time of its own. None of a plain run."""
+    if plan.search is None:
+        return None
+    from raykit.fleet.search.going import next_row
+    from raykit.store.search import read_search
+
+    state = read_search(store, plan.name)
+    row = None if state is None else next_row(state)
+    return None if row is None else row.run
+
+
+def _short(allocation: Allocation, sizing: Sizing | None, trial: str | None) -> str | None:
     """Why another attempt would still not be paid for; None if it would."""
     from raykit.budget.amounts import worst_of
     from raykit.budget.lines import TRAIN, next_attempt
@@ -189,7 +205,7 @@ def _short(allocation: Allocation, sizing: Sizing | None) -> str | None:
     if sizing is None:
         return "the ceiling pays for no work yet"
     try:
-        worst = worst_of(next_attempt(allocation, sizing))
+        worst = worst_of(next_attempt(allocation, sizing, trial))
     except BudgetError as error:
         return error.message
     return (
@@ -259,7 +275,15 @@ def _confirm(
 
 
 def _tell_replan(
-    ledger: Ledger, name: str, seen: Allocation, short: str | None, *, new: bool, root: str, as_json: bool
+    ledger: Ledger,
+    name: str,
+    seen: Allocation,
+    short: str | None,
+    on: str,
+    *,
+    new: bool,
+    root: str,
+    as_json: bool,
 ) -> None:
     number = ledger.entries[-1].n
     if as_json:
@@ -280,7 +304,7 @@ def _tell_replan(
         print(f"  the budget of {name} is so already; nothing was written")
         return
     if short is None:
-        print(f"  replanned (entry {number}).  Continue: raykit resume {name}{at_root(root)}")
+        print(f"  replanned (entry {number}).  Continue: {on}")
     else:
         print(f"  replanned (entry {number}), and not enough: {short}")
         print(f"  -> raykit budget replan {name} --ceiling HIGHER --reason ... --by NAME{at_root(root)}")

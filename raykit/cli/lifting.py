@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
     from raykit.pauses import Acts, InForce, Role
+    from raykit.plan import Plan
     from raykit.search import SearchState
+    from raykit.store.base import ObjectStore
 
 Repair = Annotated[
     str | None, typer.Option("--repair", metavar="TEXT", help="What was changed after a check had failed.")
@@ -113,7 +115,7 @@ def is_over(site: Site) -> bool:
     from raykit.store.search import read_search
 
     state, acts = read_search(site.store, site.name), read_acts(site.store, site.name)
-    if state is None or acts.cancelled is not None or _ended_by_budget(state):
+    if state is None or acts.cancelled is not None or _many_ended(state):
         return False
     return is_over(state, acts)
 
@@ -124,10 +126,7 @@ def require_opener(site: Site, by: str | None) -> None:
     Raises:
         InvalidInput: nobody was named.
     """
-    from raykit.store.search import read_search
-
-    state = None if site.plan.search is None else read_search(site.store, site.name)
-    ended = 0 if state is None else _ended_by_budget(state)
+    ended = ended_by_budget(site.store, site.plan)
     if ended and by is None:
         rows = "1 row" if ended == 1 else f"{ended:,} rows"
         was, them = ("was", "it") if ended == 1 else ("were", "them")
@@ -139,11 +138,33 @@ def require_opener(site: Site, by: str | None) -> None:
         )
 
 
-def _ended_by_budget(state: SearchState) -> int:
-    """How many rows go on once a person has moved money."""
+def ended_by_budget(store: ObjectStore, plan: Plan) -> int:
+    """How many rows of a search go on once a person has moved money; of a plain run there are none.
+
+    Raises:
+        CorruptError: the search's log is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.store.search import read_search
+
+    state = None if plan.search is None else read_search(store, plan.name)
+    return 0 if state is None else _many_ended(state)
+
+
+def _many_ended(state: SearchState) -> int:
     from raykit.records import BY_BUDGET
 
     return sum(state.counts[end] for end in BY_BUDGET)
+
+
+def resume_command(store: ObjectStore, plan: Plan) -> str:
+    """What goes on with an experiment; rows that a budget has ended are opened again by a named person.
+
+    Raises:
+        CorruptError: the search's log is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return f"raykit resume {plan.name}{' --by NAME' if ended_by_budget(store, plan) else ''}"
 
 
 def role_of(site: Site) -> Role:

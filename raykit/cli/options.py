@@ -93,10 +93,11 @@ def _point_at_experiment(error: PlanError, plan: Path, root: str) -> None:
     name, found = plan.parts[0] if plan.parts else "", open_root(root)
     if name not in found.experiments():
         return
-    looks = "search status" if found.has_search(name) else "show"
-    at = at_root(root)
+    search = found.search(name) if found.has_search(name) else None
+    resume = f"raykit resume {name}" if search is None else search.resume
+    looks, at = "show" if search is None else "search status", at_root(root)
     error.rule = f"a plan file; {name} is an experiment, and goes on by its name"
-    error.remedy = f"raykit resume {name}{at}   or   raykit {looks} {name}{at}"
+    error.remedy = f"{resume}{at}   or   raykit {looks} {name}{at}"
 
 
 def name_plan(error: RaykitError, plan: Path) -> None:

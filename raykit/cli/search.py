@@ -52,8 +52,9 @@ def search(
     a run of its own that resumes exactly, and ends in one of six ways; the best is picked, which is only observed.
 
     SIGTERM, Ctrl-C and `raykit pause` let every row commit at its next update and leave with exit code 4; the same
-    command goes on. A search that ran out of money does so after `raykit budget replan` and `raykit resume`, one whose
-    first rows have failed alike after `raykit resume --repair`. If nothing can be picked, it ends with exit code 3.
+    command goes on. A search that ran out of money does so after `raykit budget replan` and `raykit resume NAME --by
+    NAME`, one whose first rows have failed alike after `raykit resume --repair`. If nothing can be picked, or it is
+    cancelled, it ends with exit code 3.
 
     Raises:
         GateError: the plan has no [search].

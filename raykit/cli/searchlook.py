@@ -88,7 +88,8 @@ def _wants(read: SearchRead, now: float, at: str) -> Iterator[str]:
         yield f"  {name} is held{held}: {_live_words(read, now)}"
     elif read.waits_for is not None:
         yield f"  {name} {read.words if read.pick_due is None else read.pick_due.words}"
-        yield from (f"  -> {command}{at}" for command in read.commands)
+        if read.commands:  # one after the other: before the first is done, the next is refused
+            yield f"  -> {'      then      '.join(f'{command}{at}' for command in read.commands)}"
     yield from _trouble(read, at)
     if read.money is not None:
         yield from show_money.pending(read.money, at)

@@ -266,6 +266,7 @@ def _standing(site: Site) -> Standing | None:
 
 def _ways_on(site: Site) -> Iterator[str]:
     """What goes on with a run that has paused, one command after the other; none if it was cancelled."""
+    from raykit.cli.lifting import resume_command
     from raykit.fleet.jobs.before import pause_in_force
     from raykit.pauses import way_on
 
@@ -273,6 +274,7 @@ def _ways_on(site: Site) -> Iterator[str]:
     resume = f"raykit resume {name}{at}"
     try:
         found = pause_in_force(site)
+        resume = f"{resume_command(site.store, site.plan)}{at}"
     except CancelledError:
         return
     except RaykitError:  # the store cannot be read now; what the command needs it says itself

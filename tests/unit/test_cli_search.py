@@ -722,10 +722,20 @@ def test_a_pause_for_money_says_replan_before_resume(raykit: Raykit, store: Loca
     )
     for row in range(4, 13):
         maker.never(row, "refused-by-budget", detail="the line cannot pay")
+    move = ("budget", "replan", "lr-search", "--reason", "as it was", *BY, "--move")
+    short = raykit(*move, "train:recovery=37.00")
+    assert short.code == 0 and "Continue" not in short.out, short
     found = raykit("status").out
     assert "lr-search out of budget: 9 refused-by-budget" in found
-    first = found.index("-> raykit budget replan lr-search --reason ... --by NAME")
-    assert found.index("-> raykit resume lr-search --by NAME") > first
+    assert (
+        "  -> raykit budget replan lr-search --reason ... --by NAME      then      "
+        "raykit resume lr-search --by NAME\n"
+    ) in found
+    paid = raykit(*move, "recovery:train=37.00")
+    assert "Continue: raykit resume lr-search --by NAME\n" in paid.out
+    assert "  -> raykit resume lr-search --by NAME\n" in raykit("status").out, "money is there"
+    named = raykit("search", "lr-search")
+    assert "raykit resume lr-search --by NAME   or   raykit search status lr-search" in named.err
     assert re.search(r"^lr-search +out of budget.*needs you$", found, re.MULTILINE)
 
 

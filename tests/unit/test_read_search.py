@@ -154,10 +154,14 @@ def test_a_search_out_of_budget_waits_for_a_person_and_says_both_commands() -> N
     found = read(maker)
     assert found.state == "out of budget" and found.words == "out of budget: 9 refused-by-budget"
     assert found.health == "needs you" and not found.complete
-    assert found.commands == (
-        "raykit budget replan lr-search --reason ... --by NAME",
-        "raykit resume lr-search --by NAME",
-    )
+    assert found.paid and found.commands == ("raykit resume lr-search --by NAME",), "the line has 38 USD"
+    assert found.money is not None
+    for changed in ({"lines": ()}, {"overrun": 1}, {"figure": 1}):
+        short = replace(found, money=replace(found.money, **changed))
+        assert short.commands == (
+            "raykit budget replan lr-search --reason ... --by NAME",
+            "raykit resume lr-search --by NAME",
+        )
     maker.reopen()
     assert read(maker).state == "stopped" and read(maker).counts["waiting"] == 9
 

@@ -24,7 +24,7 @@ def refusal_of(site: Site, acts: Acts, approved: Approving | None) -> RaykitErro
         StoreUnavailableError: the store did not answer.
     """
     state = read_search(site.store, site.name)
-    row = None if state is None else _next(state)
+    row = None if state is None else next_row(state)
     if row is None:
         return None
     log, now = replace(site, run=row.run).run_log("reader"), time.time()
@@ -41,7 +41,7 @@ def refusal_of(site: Site, acts: Acts, approved: Approving | None) -> RaykitErro
     return None
 
 
-def _next(state: SearchState) -> RowState | None:
+def next_row(state: SearchState) -> RowState | None:
     """A row that is to go on: one that was begun before one that was not."""
     rows = [row for row in state.rows if row.ended is None or row.ended.end in BY_BUDGET]
     return min(rows, key=lambda row: (not row.launches, row.n), default=None)

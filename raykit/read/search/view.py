@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from raykit.budget.lines import TRAIN
 from raykit.errors import InvalidInput
 from raykit.pauses import InForce, way_on
 from raykit.read.money import Money
 from raykit.read.search.row import AT_WORK, ENDS, UNBEGUN, Live, RowRead, RowStatus, SearchHealth
 from raykit.read.search.table import arrow_of
 from raykit.read.search.verdict import Verdict
-from raykit.records import Cancelled, Excluded, Picked, Place, SearchRegistration, Unit
+from raykit.records import BY_BUDGET, Cancelled, Excluded, Picked, Place, SearchRegistration, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,7 +200,10 @@ class SearchRead:
             case "stopped" if self.done == len(self.rows):
                 return "every row has ended; the pick is not made yet"
             case "stopped":
-                return f"stopped: {len(self.rows) - self.done:,} rows are open, and nobody is at them"
+                left = len(self.rows) - self.done
+                return (
+                    f"stopped: {left:,} {'row is' if left == 1 else 'rows are'} open, and nobody is at them"
+                )
             case "out of budget":
                 return f"out of budget: {self.shortfall}" if self.shortfall else "out of budget"
             case "cancelled" if self.cancelled is not None:
@@ -223,28 +227,47 @@ class SearchRead:
                 return None
 
     @property
-    def commands(self) -> tuple[str, ...]:
-        """What goes on with it, one command after the other; none where nothing has to be done."""
-        name = self.experiment
-    @property
     def spent(self) -> int:
         """Micro-units, of all rows and attempts as far as they have come; `cost` has those at work at their worst."""
         return self.cost - sum(row.cost - row.spent for row in self.rows)
 
-        replan = f"raykit budget replan {name} --reason ... --by NAME"
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What goes on with it, one command after the other; none where nothing has to be done."""
+        replan = (f"raykit budget replan {self.experiment} --reason ... --by NAME",) * (not self.paid)
         match self.state:
             case "registered" | "stopped":
-                return (f"raykit resume {name}",)
+                return (self.resume,)
             case "out of budget":
-                return (replan, f"raykit resume {name} --by NAME")
+                return (*replan, self.resume)
             case "complete" if self.pick_due is not None:
                 return (self.pick_due.command,)
             case "paused" if self.pause is not None:
-                pays = (replan,) if self.pause.pause.cause in MONEY_CAUSES else ()
+                pays = replan if self.pause.pause.cause in MONEY_CAUSES else ()
                 wide = not self.pause.pause.scope.startswith("experiment:")
-                return (*pays, way_on(self.pause), *([f"raykit resume {name}"] if wide else []))
+                return (*pays, way_on(self.pause), *([self.resume] if wide else []))
             case _:
                 return ()
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on with it; rows that a budget has ended are opened again by a named person."""
+        by = " --by NAME" if any(row.status in BY_BUDGET for row in self.rows) else ""
+        return f"raykit resume {self.experiment}{by}"
+
+    @property
+    def paid(self) -> bool:
+        """Whether money for another row is there, as far as the ledger tells it at a glance."""
+        money, worst = self.money, self.registration.row_worst
+        if (
+            money is None
+            or money.overrun
+            or any(each.rate > (each.planned or each.rate) for each in money.rates)
+        ):
+            return False
+        cap = money.autonomous if money.figure is None else money.figure
+        line = next((each.remaining for each in money.lines if each.line == TRAIN), 0)
+        return worst <= min(line, money.remaining, cap - money.account_charged)
 
     # --- the pick -------------------------------------------------------------------------------------------
 
@@ -302,6 +325,7 @@ class SearchRead:
             "verdict": self.verdict and self.verdict.plain(),
             "unit": self.unit,
             "cost": self.cost,
+            "so_far": self.spent,
             "money": self.money and self.money.plain(),
             "row_worst": self.registration.row_worst,
             "total_worst": self.registration.total_worst,
@@ -325,7 +349,6 @@ class SearchRead:
         """The table of trials as an Arrow table; a parameter is the column `params.<name>`."""
         return arrow_of([row.plain() for row in self.rows])
 
-            "so_far": self.spent,
     def to_pandas(self) -> pd.DataFrame:
         """The table of trials as a pandas frame, with the columns of `to_arrow`.
 
