@@ -70,6 +70,11 @@ class Lease:
     def open(self) -> bool:
         return self.cost is None
 
+    @property
+    def works(self) -> bool:
+        """Something could work under it. Of a fixed cost that a person has charged only the amount is known."""
+        return self.reserved.terms.time_ms > 0
+
 
 class Share(NamedTuple):
     """What is set aside for one purpose, and what of it is settled or reserved."""
@@ -326,7 +331,8 @@ class Book:
             lease.reserved.line,
             lease.reserved.run,
         )
-        allocation.past.setdefault(line, Ended()).add(event.time_ms, event.wall_ms)
+        if lease.works:
+            allocation.past.setdefault(line, Ended()).add(event.time_ms, event.wall_ms)
         if trial is not None:
             allocation.trials.setdefault((line, trial), Ended()).add(event.time_ms, event.wall_ms)
         self._take(replace(lease, cost=event.cost, held_ms=event.time_ms, reason=event.reason, how=event.how))

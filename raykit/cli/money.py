@@ -121,7 +121,7 @@ def _money_facts(money: Money) -> Iterator[tuple[str, str]]:
     )
     yield "idle", f"{money.idle / MICRO:,.{decimals}f}, no work done"
     yield "stops", f"{money.stop_rule}"
-    yield from ((f"rate{'' if n == 0 else n + 1}", text) for n, text in enumerate(map(_rate, money.rates)))
+    yield from (("rate", _rate(rate)) for rate in money.rates)
     if money.account_charged > money.actual + money.reserved:
         whole = output.amount(money.account_charged, money.unit)
         yield "account", f"{whole} settled and reserved by all its experiments"
@@ -147,7 +147,7 @@ def approvals(found: Sequence[ApprovalMoney], money: Money | None = None) -> Ite
 def _rate(rate: RateMoney) -> str:
     where = " ".join(part for part in (rate.source, rate.on) if part)
     was = "" if rate.planned in (None, rate.rate) else f", planned with {shown(rate.planned or 0)}"
-    return f"{rate.pool} {shown(rate.rate)} an accelerator-hour{f' ({where})' if where else ''}{was}"
+    return f"pool {rate.pool}: {shown(rate.rate)} an accelerator-hour{f' ({where})' if where else ''}{was}"
 
 
 def _many(count: int, what: str) -> str:

@@ -73,7 +73,7 @@ def test_show_has_every_line_and_what_it_comes_to(raykit: Raykit, maker: PaidByN
     assert lines["time"][1] == "1h00 of 8h42 planned, 1 attempt, 8 accelerator-hours"
     assert lines["idle"][1] == "0.00, no work done"
     assert "without 0.001 better in development.ratio" in lines["stops"][1]
-    assert lines["rate"][1] == "train 2.99 an accelerator-hour (invoice 2026-10)"
+    assert lines["rate"][1] == "pool train: 2.99 an accelerator-hour (invoice 2026-10)"
     assert lines["approved"][1] == "900.00 for refresh by mira (entry 3)"
     assert lines["unknown"][1] == "no outcome"
 
@@ -319,6 +319,15 @@ def test_a_fixed_cost_is_charged_once(raykit: Raykit, maker: PaidByNode) -> None
     assert reserved.terms == Terms(  # type: ignore[union-attr]
         accelerators=0, rate=0, source="storage, October", time_ms=0, fixed=usd("3.5")
     )
+
+
+def test_a_fixed_cost_is_no_attempt(raykit: Raykit, maker: PaidByNode) -> None:
+    before = raykit("budget", "show", "refresh", "--json").json
+    sized = book(maker).allocations["refresh"].ended("train")
+    assert raykit("budget", "charge", "refresh", "train", "1", "--how", "a disk", *BY).code == 0
+    after = raykit("budget", "show", "refresh", "--json").json
+    assert after["attempts"] == before["attempts"] and after["totals"]["actual"] > before["totals"]["actual"]
+    assert list(book(maker).allocations["refresh"].ended("train")) == list(sized)
 
 
 @pytest.mark.parametrize(

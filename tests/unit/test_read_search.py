@@ -96,6 +96,9 @@ def test_rows_at_work_are_read_from_their_own_runs() -> None:
     assert (row.status, row.update, row.at) == ("running", 24, 20)
     assert row.value == maker.runs[4].reported(20) and not row.counts
     assert row.cost == maker.cost(4), "its worst case, until it is settled"
+    through = [each.spent for each in found.rows if each.status in ("completed", "stopped-by-scheduler")]
+    left = sum(max(0, sum(through) // len(through) - each.spent) for each in found.rows if not each.ended)
+    assert found.money is not None and found.money.projected == found.money.actual + left > 0
     assert 0 < row.spent < row.cost and row.plain()["so_far"] == row.spent
     assert found.row(1).spent == found.row(1).cost and 0 < found.spent < found.cost
     maker.rule(5)

@@ -101,7 +101,7 @@ def _money(
         held_ms=sum(lease.held_ms or 0 for lease in ended) + sum(_running_ms(leases, now)),
         accelerator_ms=sum((lease.held_ms or 0) * lease.reserved.terms.accelerators for lease in ended)
         + sum(ms * lease.accelerators for ms, lease in zip(_running_ms(leases, now), leases, strict=True)),
-        attempts=sum(lease.reserved.line == TRAIN and not lease.void for lease in ended)
+        attempts=sum(lease.reserved.line == TRAIN and lease.works and not lease.void for lease in ended)
         + sum(lease.line == TRAIN for lease in leases),
         uncertain=allocation.planned.uncertain,
         overrun=allocation.overrun(),
@@ -183,7 +183,9 @@ def _projected(
     spent = sum(line.actual for line in lines) + sum(lease.worst for lease in leases if not lease.running)
     if progress.complete or allocation.closed:
         return spent
-    terms = [lease.reserved.terms for lease in ended if lease.reserved.line == TRAIN]
+    if progress.left is not None:
+        return spent + progress.left
+    terms = [lease.reserved.terms for lease in ended if lease.reserved.line == TRAIN and lease.works]
     newest = next(
         ((lease.accelerators, lease.rate) for lease in reversed(leases) if lease.line == TRAIN),
         (terms[-1].accelerators, terms[-1].rate) if terms else None,

@@ -20,6 +20,8 @@ class Progress:
     update: int = 0
     updates: int | None = None
     update_s: float | None = None
+    left: int | None = None
+    """Of a search: what its rows that have no end are expected to cost yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

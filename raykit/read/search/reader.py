@@ -17,7 +17,7 @@ from raykit.qc.backlog import way_on
 from raykit.read.money import TRAIN, Ledgers, Progress, money_of
 from raykit.read.qc_runs import BegunTrials, RunsRead, RunsReader
 from raykit.read.rows import RowTable
-from raykit.read.search.row import AT_WORK, Live, RowRead, short_of_money
+from raykit.read.search.row import AT_WORK, Live, RowRead, left_cost, short_of_money
 from raykit.read.search.verdict import verdict_of
 from raykit.read.search.view import PickDue, SearchRead, SearchState
 from raykit.read.seen import view_run
@@ -139,7 +139,10 @@ class SearchReader:
                 self.experiment,
                 now,
                 progress=Progress(
-                    launches=launches, gone=_gone(self.log.entries), complete=state == "complete"
+                    launches=launches,
+                    gone=_gone(self.log.entries),
+                    complete=state == "complete",
+                    left=left_cost(rows),
                 ),
                 locked=acts.locked[-1] if acts.locked else None,
                 ledgers=self._ledgers,

@@ -21,6 +21,9 @@ SearchHealth = Literal[Health, "needs you"]
 
 AT_WORK: frozenset[RowStatus] = frozenset({"running", "stopping", "ending"})
 
+THROUGH: frozenset[RowStatus] = frozenset({"completed", "stopped-by-scheduler"})
+"""Ends of rows that say what a row costs."""
+
 UNBEGUN: frozenset[RowStatus] = frozenset({"refused-by-budget", "never-started"})
 """Ends of rows that were never begun."""
 
@@ -119,3 +122,15 @@ def short_of_money(rows: Sequence[RowRead]) -> str | None:
         f"{many:,} {end}" for end in ENDS if end in BY_BUDGET and (many := sum(r.status == end for r in rows))
     ]
     return ", ".join(parts) or None
+
+
+def left_cost(rows: Sequence[RowRead]) -> int | None:
+    """What the rows without an end are expected to cost yet: each as much as one that came through, on the average.
+
+    None as long as none has.
+    """
+    through = [row.spent for row in rows if row.status in THROUGH]
+    if not through:
+        return None
+    mean = sum(through) // len(through)
+    return sum(max(0, mean - row.spent) for row in rows if not row.ended)
