@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raykit.errors import InvalidInput, NotFoundError, PlanError, RaykitError
+from raykit.ids import safe_name
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
@@ -161,9 +162,10 @@ def require_whole(target: str, act: str, *, field: str) -> None:
 
     Raises:
         InvalidInput: it is a run.
+        UnsafeNameError: its experiment cannot be one.
     """
     experiment, slash, _ = target.removeprefix("experiment:").partition("/")
-    if slash and experiment:
+    if slash and experiment and safe_name(experiment):
         raise InvalidInput(
             f"{target} is one run of {experiment}, and an act is about all of it",
             field=field,

@@ -190,6 +190,16 @@ def test_an_address_where_nobody_answers_is_said(raykit: Raykit, plan: Path) -> 
         url = gone.url
     done = raykit("submit", str(plan), "--address", url)
     assert done.code == 2 and "no Ray dashboard answers" in done.err
+    assert "--address" in done.err and "pass   raykit dev up" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("digits vae/ue", "'digits vae' is not a safe name"), ("/x/ue", "'/x/ue' is not")]
+)
+def test_a_run_of_what_cannot_be_an_experiment_is_told_so(raykit: Raykit, name: str, said: str) -> None:
+    for command in ("submit", "resume"):
+        done = raykit(command, name)
+        assert done.code == 2 and said in done.err and "is one run of" not in done.err
 
 
 def test_a_missing_and_a_wrong_token_are_said(

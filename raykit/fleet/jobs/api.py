@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from raykit.errors import DeadlineError, InvalidInput, RaykitError, UnknownOutcomeError
+from raykit.fleet.session.probe import nobody_answers
 
 CALL_S: Final = 20.0
 """What one call may take. The head starts a job's supervisor before it answers a submission."""
@@ -234,9 +235,7 @@ def _connect(connection: http.client.HTTPConnection, address: str) -> None:
     try:
         connection.connect()
     except OSError as error:
-        raise InvalidInput(
-            f"no Ray dashboard answers at {address}: {_words(error)}", field="address"
-        ) from error
+        raise nobody_answers(address, _words(error)) from error
 
 
 def _words(error: Exception) -> str:

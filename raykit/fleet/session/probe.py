@@ -69,6 +69,17 @@ def require_accepted(address: str, token: str | None) -> None:
         )
 
 
+def nobody_answers(where: str, why: str) -> InvalidInput:
+    """What to say of an address at which there is no cluster that this machine reaches."""
+    return InvalidInput(
+        f"no Ray dashboard answers at {where}: {why}",
+        field="--address",
+        rule="http://HOST:PORT of a dashboard that is up and reached from here; by itself Ray takes port 8265, and "
+        "listens on its own machine alone",
+        remedy="raykit dev up, for a cluster on this machine; or --address URL of one that is up",
+    )
+
+
 def _insecure(address: str, what: str, rule: str) -> InsecureClusterError:
     return InsecureClusterError(
         f"the Jobs API at {address} {what}: anyone who reaches it can run commands there",
@@ -86,7 +97,7 @@ def _server(address: str) -> SplitResult:
     if not usable:
         # The address is not repeated: it may hold a password.
         raise InvalidInput(
-            "the cluster's address is not usable", field="address", rule="http://HOST:PORT, no user"
+            "the cluster's address is not usable", field="--address", rule="http://HOST:PORT, no user"
         )
     return server
 
@@ -102,6 +113,6 @@ def _status(server: SplitResult, token: str | None) -> int:
     except TimeoutError as error:
         raise DeadlineError(f"the cluster at {where} did not answer within {_TIMEOUT_S:g} s") from error
     except (OSError, http.client.HTTPException) as error:
-        raise InvalidInput(f"no Ray dashboard answers at {where}: {error}", field="address") from error
+        raise nobody_answers(where, str(error)) from error
     finally:
         connection.close()
