@@ -345,10 +345,13 @@ def logs(
 
     if as_json:
         output.print_json({"run": f"{experiment}/{name}", "attempt": number, "rank": rank, "text": read()})
-    elif follow:
-        _follow(read, lambda: found.run(f"{experiment}/{name}"))
+        return
+    if follow:
+        text = _follow(read, lambda: found.run(f"{experiment}/{name}"))
     else:
-        _write(read())
+        _write(text := read())
+    if not text:
+        print(f"{experiment}/{name}: rank {rank} has printed nothing in attempt {number}", file=sys.stderr)
 
 
 def _kept_logs(found: ReadRoot, experiment: str, run: str) -> set[tuple[int, int]]:
@@ -362,7 +365,8 @@ def _kept_logs(found: ReadRoot, experiment: str, run: str) -> set[tuple[int, int
     }
 
 
-def _follow(read: Callable[[], str], view: Callable[[], RunView]) -> None:
+def _follow(read: Callable[[], str], view: Callable[[], RunView]) -> str:
+    """Write what a log comes to until its run goes on no more; all of it as it was read last."""
     from raykit.read.view import LIVE
 
     shown = ""
@@ -372,7 +376,7 @@ def _follow(read: Callable[[], str], view: Callable[[], RunView]) -> None:
         _write(_new_part(shown, text))
         shown = text
         if not live:
-            return
+            return text
         time.sleep(FOLLOW_S)
 
 

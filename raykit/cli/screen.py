@@ -155,13 +155,22 @@ def cut(line: str, columns: int) -> str:
     return line if len(line) <= columns else line[: columns - 1] + "\u2026"
 
 
-def last_lines(found: ReadRoot, key: str) -> list[str] | None:
-    """The end of a log; None if it is not there."""
+def last_lines(found: ReadRoot, experiment: str, run: str) -> list[str]:
+    """The end of the newest log of rank 0 that a run has kept; what to say instead, where there is nothing in it."""
+    from raykit.store import layout
+
+    folder = layout.worker_log(experiment, run, 1, 0).rpartition("/")[0].rpartition("/")[0]
+    known = (layout.known(item.key) for item in found.store.list(folder))
+    logs = [item.parts for item in known if item is not None and item.kind == "worker-log"]
+    attempt = max((int(parts["attempt"]) for parts in logs if int(parts["rank"]) == 0), default=None)
+    if attempt is None:
+        return ["no log yet"]
     try:
-        text = found.store.get(key).decode("utf-8", "replace")
+        text = found.store.get(layout.worker_log(experiment, run, attempt, 0)).decode("utf-8", "replace")
     except NotFoundError:
-        return None
-    return [output.clean(line) for line in text.splitlines()[-EVENTS:]]
+        return [f"no log of attempt {attempt} yet"]
+    lines = [output.clean(line) for line in text.splitlines()[-EVENTS:]]
+    return lines or [f"rank 0 has printed nothing in attempt {attempt}"]
 
 
 def money_band(money: Money | None, columns: int) -> list[str]:

@@ -86,19 +86,12 @@ class RunScreen(Screen):
         if new:
             self.ratios = self._curve.points(history.lineage(self._reader.log.state.events, "train"))
         if self.show_log:
-            self.rank_log = self._last_lines(self.view)
+            self.rank_log = last_lines(self.found, self.experiment, self.run)
         self.seen_at, self.trouble = now, None
 
     def look_now(self) -> None:
         """Let the next look come at once, and be a whole one."""
         self.seen_at = self.whole_at = 0.0
-
-    def _last_lines(self, view: RunView) -> Sequence[str]:
-        from raykit.store import layout
-
-        attempt = view.attempts[-1].attempt if view.attempts else 0
-        lines = last_lines(self.found, layout.worker_log(self.experiment, self.run, attempt, 0))
-        return (f"no log of attempt {attempt} yet",) if lines is None else lines
 
     def bands(self, columns: int, now: float) -> Iterator[Sequence[str]]:
         """What is shown, group by group; nothing before the first look."""

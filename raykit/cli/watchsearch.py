@@ -49,14 +49,10 @@ class SearchScreen(Screen):
 
     def _last_lines(self, read: SearchRead) -> Sequence[str]:
         """Of the log of the row at work that was begun first."""
-        from raykit.store import layout
-
         if not read.at_work:
             return ("no row is at work now",)
-        row = read.at_work[0]
-        key = layout.worker_log(self.experiment, row.run, max(1, row.attempts), 0)
-        lines = last_lines(self.found, key)
-        return (f"no log of {row.run} yet",) if lines is None else [f"{row.run}  {line}" for line in lines]
+        run = read.at_work[0].run
+        return [f"{run}  {line}" for line in last_lines(self.found, self.experiment, run)]
 
     def bands(self, columns: int, now: float) -> Iterator[Sequence[str]]:
         """What is shown, group by group; nothing before the first look."""

@@ -61,6 +61,8 @@ class Span:
     """None while it goes on, or where nobody has said when it ended."""
     what: str
     outcome: Literal["done", "failed", "open"]
+    held_s: float | None = None
+    """How much of it somebody was at work, where that is not all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,7 +385,14 @@ def trial_spans(search: SearchRead | None) -> Iterator[Span]:
             continue
         end = "open" if row.ended_at is None else "failed" if row.status == "failed" else "done"
         what = f"row {row.row}: {row.status} at update {row.update:,}"
-        yield Span(lane="trials", start=row.begun_at, end=row.ended_at, what=what, outcome=end)  # type: ignore[arg-type]
+        yield Span(
+            lane="trials",
+            start=row.begun_at,
+            end=row.ended_at,
+            what=what,
+            outcome=end,  # type: ignore[arg-type]
+            held_s=row.took_s,
+        )
 
 
 def sets_spans(entries: Sequence[ExperimentEntry]) -> Iterator[Span]:

@@ -98,7 +98,7 @@ def _never_repeated(state: SearchState) -> frozenset[int]:
     """Trials among the best of whose rank no repeat was drawn: what was to repeat them never began."""
     ranked, drawn = rank(state), {each.row.rank for each in state.repeats if each.repeats is not None}
     ranks = {each.row.rank for each in state.repeats if each.row.rank is not None} - drawn
-    return frozenset(ranked[each - 1] for each in ranks if each is not None and each <= len(ranked))
+    return frozenset(ranked[each - 1] for each in ranks if each <= len(ranked))
 
 
 def _why(

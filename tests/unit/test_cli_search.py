@@ -23,6 +23,7 @@ from raykit.fleet.follow import Glimpse
 from raykit.fleet.search.outcome import Live, SearchGlimpse
 from raykit.fleet.search.picking import register_pick
 from raykit.read import open as open_root
+from raykit.read.page import trial_spans
 from raykit.records import Driven, RowEnded
 from raykit.store import layout
 from raykit.store.candidates import read_candidates
@@ -289,6 +290,9 @@ def test_logs_and_history_of_a_trial_go_by_its_row_or_its_name(
     assert raykit("logs", "lr-search", "--trial", "4").out == raykit("logs", "lr-search/trial-004").out
     assert "attempt 1 starts" in raykit("logs", "lr-search", "--trial", "4").out
     assert "40" in raykit("history", "lr-search/trial-004", "--last", "1").out
+    store.put_derived(layout.worker_log("lr-search", "trial-004", 1, 0), b"")
+    silent = raykit("logs", "lr-search/trial-004")
+    assert silent.out == "" and "trial-004: rank 0 has printed nothing in attempt 1" in silent.err
     never = raykit("logs", "lr-search", "--trial", "12")
     assert never.code == 2 and "has no trial trial-012 that has begun" in never.err
     beyond = raykit("logs", "lr-search", "--trial", "13")
@@ -386,6 +390,8 @@ def test_the_time_of_a_row_is_what_its_attempts_held(raykit: Raykit, store: Loca
     held = sum(each.held_ms or 0 for each in leases if each.reserved.run == "trial-004")
     assert rows[3].held_ms == held and rows[3].took_s == held / 1000
     assert rows[10].took_s is None, "it never started"
+    spans = list(trial_spans(open_root(store).search("lr-search")))
+    assert [each.held_s for each in spans] == [row.took_s for row in rows if row.attempts]
 
 
 def test_a_trial_that_was_left_goes_on_with_its_search(raykit: Raykit, store: LocalStore) -> None:
@@ -443,6 +449,9 @@ def test_watch_of_a_search_is_its_bands(raykit: Raykit, store: LocalStore) -> No
     screen.press("l")
     screen.refresh(time.time())
     assert any("trial-004  attempt 1 starts" in line for line in screen.lines(100))
+    store.put_derived(layout.worker_log("lr-search", "trial-004", 1, 0), b"")
+    screen.refresh(time.time())
+    assert any("trial-004  rank 0 has printed nothing in attempt 1" in line for line in screen.lines(100))
     for key in "plunch\r":
         screen.press(key)
     assert "experiment:lr-search" in read_acts(maker.store, "lr-search").pauses

@@ -66,7 +66,7 @@ def _ends(page: Page) -> dict[Span, float]:
 def _bar(span: Span, span_end: float, start: float, end: float) -> Bar:
     left = min(percent(span.start - start, end - start), 100 - LEAST_PERCENT)
     width = percent(span_end - span.start, end - start)
-    until = "no end is known" if span.end is None else duration(span.end - span.start)
+    until = "no end is known" if span.end is None else duration(_took(span, span.end))
     return Bar(
         left=round(left, 3),
         width=round(min(max(width, LEAST_PERCENT), 100 - left), 3),
@@ -75,8 +75,13 @@ def _bar(span: Span, span_end: float, start: float, end: float) -> Bar:
     )
 
 
+def _took(span: Span, end: float) -> float:
+    """For how long somebody was at it: of what was left and gone on with, without the gap."""
+    return end - span.start if span.held_s is None else span.held_s
+
+
 def _words(spans: Sequence[Span], ends: Mapping[Span, float]) -> str:
-    took = duration(sum(ends[span] - span.start for span in spans))
+    took = duration(sum(_took(span, ends[span]) for span in spans))
     failed = sum(span.outcome == "failed" for span in spans)
     open_ = sum(span.outcome == "open" for span in spans)
     parts = [f"{len(spans):,}, {took}"]
