@@ -179,6 +179,8 @@ def whole(read: SearchRead, *, most: int | None, columns: int | None, at: str) -
         yield f"  and {output.count(left)} more rows: --all shows every one, --limit N so many"
     if any(_bracketed(row) for row in shown):
         yield "  in brackets: reported so far, or by a row that cannot be picked"
+    if any("@" in value_cell(row) for row in shown):
+        yield "  @: the update that a value is from, where its row has come further"
     if any(row.status == "censored-by-budget" for row in shown):
         yield "  censored-by-budget: cut off, by money or by a cancel"
     yield ""
