@@ -20,7 +20,7 @@ def up(
     cpus: Annotated[
         int | None,
         typer.Option(
-            "--cpus", min=1, help="CPUs that it gives; by default those of this machine, and at least 4."
+            "--cpus", min=1, help="CPUs that it counts; by default those of this machine, and at least 4."
         ),
     ] = None,
     json: Json = False,
@@ -131,7 +131,7 @@ def _jobs(session: Session) -> list[JobInfo] | None:
 
 
 def _record(session: Session) -> dict[str, Any]:
-    from raykit.fleet.dev import LOG, cpus_of
+    from raykit.fleet.dev import LOG, cpus_of, here_cpus
 
     return {
         "session": session.session,
@@ -140,16 +140,24 @@ def _record(session: Session) -> dict[str, Any]:
         "targets": str(session.targets_path),
         "log": str(session.folder / LOG),
         "cpus": cpus_of(session),
+        "cpus_here": here_cpus(),
         "pid": None if session.launch is None else session.launch.pid,
         "ray": session.ray_version,
     }
+
+
+def _cpus(counted: int | None, here: int) -> str:
+    """What Ray counts, and what there is where that is another number: workers then share it."""
+    if counted is None:
+        return "not known"
+    return f"{counted}" if counted == here else f"{counted} counted by Ray, on a machine with {here}"
 
 
 def _lines(session: Session) -> Iterator[str]:
     record = _record(session)
     yield f"  dashboard  {record['address']}   (it asks for the token)"
     yield f"  token      cat {record['token_path']}"
-    yield f"  cpus       {record['cpus']}"
+    yield f"  cpus       {_cpus(record['cpus'], record['cpus_here'])}"
     yield f"  log        {record['log']}"
     yield f"  scrape     {record['targets']}"
     yield "  submit     raykit submit PLAN --address auto"

@@ -131,8 +131,13 @@ def up(*, cpus: int | None = None) -> Up:
 
 
 def own_cpus() -> int:
-    """The CPUs of this machine that this process may use, and no fewer than a small search needs."""
-    return max(LEAST_CPUS, len(os.sched_getaffinity(0)))
+    """As many CPUs as this machine has, and no fewer than a small search asks for: Ray only counts them."""
+    return max(LEAST_CPUS, here_cpus())
+
+
+def here_cpus() -> int:
+    """The CPUs of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _answering(process: subprocess.Popen[bytes], log: Path) -> Session:

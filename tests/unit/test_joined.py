@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from called import calls
 
+from raykit.cli.dev import _cpus
 from raykit.cli.main import main
 from raykit.errors import DeadlineError, GateError, InsecureClusterError, InvalidInput
 from raykit.fleet import dev
@@ -255,3 +256,11 @@ def test_a_dev_cluster_that_does_not_start_says_why(
     assert code == 1 and "did not start" in capsys.readouterr().err
     assert time.monotonic() - began < 60 and not describe_sessions()
     assert sorted(path.name for path in make_parent(None).iterdir()) == ["dev.lock"]
+
+
+@pytest.mark.parametrize(
+    ("counted", "here", "said"),
+    [(4, 4, "4"), (4, 2, "4 counted by Ray, on a machine with 2"), (None, 2, "not known")],
+)
+def test_cpus_that_are_not_there_are_not_claimed(counted: int | None, here: int, said: str) -> None:
+    assert _cpus(counted, here) == said
