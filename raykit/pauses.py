@@ -50,6 +50,9 @@ FleetState = Literal["running", "pausing", "overdue", "paused", "resuming"]
 NEEDS_WORDS = frozenset({"defect", "premise", "qc"})
 """Causes of a pause that ends only by what a named person says was changed or decided."""
 
+MONEY_CAUSES = frozenset({"ceiling", "replan"})
+"""Causes of a pause that only money ends."""
+
 OF_SEARCH = "search "
 """How the process of a search signs its pauses: one for money ends rows, and a named person opens them again."""
 

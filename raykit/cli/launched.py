@@ -11,6 +11,7 @@ import typer
 
 from raykit.cli import output
 from raykit.cli.approving import until_approved
+from raykit.cli.lifting import ways_on
 from raykit.cli.options import LAUNCH, at_root
 from raykit.cli.progress import display
 
@@ -147,7 +148,9 @@ def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
             )
         case "paused" | "preempted":
             head = f"{name} stopped at update {update} ({outcome.detail or outcome.reason}); nothing is lost."
-            tail = f"\n  continue raykit resume {name}{at}"
+            # of a job its client says it, or whoever asks: here the root is as the nodes name it
+            ways = () if LAUNCH in os.environ else ways_on(site)
+            tail = "".join(f"\n  continue {command}" for command in ways)
         case _:
             head = f"{name} {outcome.reason} at update {update}: {outcome.detail or 'see the log'}"
             tail = (
@@ -173,10 +176,13 @@ def _qc(outcome: Outcome, site: Site) -> str:
     sheets = [key for key in outcome.pictures if key.endswith("sheet.png")]
     sheet = "".join(f"\n  sheet    {site.store.url}/{key}" for key in sheets)
     held = outcome.qc.pause
+    suite = held is not None and held.pause.scope.startswith("contract:")
     command = ends(held) if held is not None else way_on(outcome.qc.backlog, outcome.experiment)
+    if held is not None and outcome.reason == "paused" and not suite:
+        command = None  # the same pause holds the run, and what ends it is said there
     first = "" if command is None else f"\n  then     {command}{at_root(site.root)}"
     why = "" if held is None else f"\n           {output.clean(held.words)}"
-    if held is not None and held.pause.scope.startswith("contract:"):  # a suite, and its code is frozen
+    if suite:  # its code is frozen
         mended = f'raykit qc relock PLAN --deviation "what you changed" --by NAME{at_root(site.root)}'
         first += f"\n  or       {mended}   once the recipe's own QC code is mended"
     return f"\n  qc       {counted(outcome.qc)}{why}{sheet}{first}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raykit.cli import output
-from raykit.cli.options import person_of, words
-from raykit.errors import GateError, InvalidInput, RaykitError, Refused, Stopped
+from raykit.cli.options import at_root, person_of, words
+from raykit.errors import CancelledError, GateError, InvalidInput, RaykitError, Refused, Stopped
 
 if TYPE_CHECKING:
     from raykit.fleet.site import Site
@@ -165,6 +166,30 @@ def resume_command(store: ObjectStore, plan: Plan) -> str:
         StoreUnavailableError: the store did not answer.
     """
     return f"raykit resume {plan.name}{' --by NAME' if ended_by_budget(store, plan) else ''}"
+
+
+def ways_on(site: Site) -> Iterator[str]:
+    """What goes on with work that has paused, one command after the other; none if it was cancelled."""
+    from raykit.fleet.jobs.before import pause_in_force
+    from raykit.pauses import MONEY_CAUSES, way_on
+
+    at = at_root(site.root)
+    resume = f"raykit resume {site.name}{at}"
+    try:
+        found = pause_in_force(site)
+        resume = f"{resume_command(site.store, site.plan)}{at}"
+    except CancelledError:
+        return
+    except RaykitError:  # the store cannot be read now; what the command needs it says itself
+        found = None
+    if found is None:
+        yield resume
+        return
+    if found.pause.cause in MONEY_CAUSES:
+        yield f"raykit budget replan {site.name}{at} --reason ... --by NAME"
+    yield f"{way_on(found)}{at}"
+    if not found.pause.scope.startswith("experiment:"):
+        yield resume
 
 
 def role_of(site: Site) -> Role:

@@ -141,10 +141,13 @@ def _qc_waits(view: RunView, read: QcRead, at: str) -> Iterator[str]:
     from raykit.pauses import way_on as ends
     from raykit.qc.backlog import way_on
 
-    if read.pause is not None and read.pause.pause.scope.startswith("contract:"):
-        yield f"  {short_name(view)}: its QC is {read.pause.words}"
-        yield f"  -> {ends(read.pause)}{at}"
+    held = read.pause
+    if held is not None and (held.pause.scope.startswith("contract:") or (view.over and read.backlog.open)):
+        yield f"  {short_name(view)}: its QC is {held.words}"
+        yield f"  -> {ends(held)}{at}"
         return
+    if held is not None and read.backlog.open:
+        return  # the pause of the run holds its QC too, and what ends it is said there
     parked = any(each.status == "parked" for each in read.backlog.standings)
     left = parked or (view.holder is None and (read.backlog.open or read.backlog.unreviewed))
     command = way_on(read.backlog, short_name(view)) if left else None

@@ -14,6 +14,7 @@ import typer
 
 from raykit.cli import output
 from raykit.cli.approving import Approve, Deviation, Person, approving, said_of, until_approved
+from raykit.cli.lifting import ways_on
 from raykit.cli.options import (
     DEFAULT_ROOT,
     Json,
@@ -24,7 +25,7 @@ from raykit.cli.options import (
     is_scripted,
     require_whole,
 )
-from raykit.errors import CancelledError, RaykitError
+from raykit.errors import RaykitError
 
 if TYPE_CHECKING:
     from raykit.fleet.jobs.address import Address
@@ -264,31 +265,6 @@ def _standing(site: Site) -> Standing | None:
         return None
 
 
-def _ways_on(site: Site) -> Iterator[str]:
-    """What goes on with a run that has paused, one command after the other; none if it was cancelled."""
-    from raykit.cli.lifting import resume_command
-    from raykit.fleet.jobs.before import pause_in_force
-    from raykit.pauses import way_on
-
-    name, at = site.name, at_root(site.root)
-    resume = f"raykit resume {name}{at}"
-    try:
-        found = pause_in_force(site)
-        resume = f"{resume_command(site.store, site.plan)}{at}"
-    except CancelledError:
-        return
-    except RaykitError:  # the store cannot be read now; what the command needs it says itself
-        found = None
-    if found is None:
-        yield resume
-        return
-    if found.pause.cause in ("ceiling", "replan"):
-        yield f"raykit budget replan {name}{at} --reason ... --by NAME"
-    yield f"{way_on(found)}{at}"
-    if not found.pause.scope.startswith("experiment:"):
-        yield resume
-
-
 # --- what is said -------------------------------------------------------------------------------------------
 
 
@@ -374,7 +350,7 @@ class _Said:
     def _ways_on(self, ended: Ended) -> Iterator[str]:
         """What goes on with it: a run that paused is resumed, a job that died is sent again."""
         if ended.paused:
-            yield from _ways_on(self._site)
+            yield from ways_on(self._site)
         elif ended.goes_on:
             yield self.again
 

@@ -11,10 +11,17 @@ import pytest
 from called import Raykit, calls
 from makeqc import QcMaker, failed, make_trained
 
+from raykit.cli.launched import _text
+from raykit.cli.options import LAUNCH
+from raykit.fleet.outcome import Outcome
+from raykit.fleet.site import site_of
 from raykit.ids import digest_of
 from raykit.plan import contract, load_plan
+from raykit.read.qc import read_qc
 from raykit.store.local import LocalStore
-from raykit.store.people import pause, read_acts
+from raykit.store.people import pause, read_acts, resume
+
+DIGITS = Path(__file__).parents[2] / "jobs" / "digits"
 
 BY = ("--by", "mira")
 SAW = ("--note", "looked at the sheet", *BY)
@@ -35,7 +42,7 @@ class RealPlan(QcMaker):
     """Its plan is one that loads: that of the digits, a short one."""
 
     def plan_file(self) -> bytes:
-        text = (Path(__file__).parents[2] / "jobs" / "digits" / "plan.toml").read_text()
+        text = (DIGITS / "plan.toml").read_text()
         for old, new in (("digits-vae", "digits"), ("= 2000", "= 40"), ("= 200", "= 10"), ("= 100", "= 10")):
             text = text.replace(old, new)
         return text.encode()
@@ -210,6 +217,43 @@ def test_what_a_failed_check_has_paused_goes_on_being_examined(raykit: Raykit, s
     assert raykit("qc", "status", "digits", "--json").json["paused"] is None
     pause(store, "role:qc", reason="the GPUs are promised", person="mira", at=2.0)
     assert "-> raykit resume role:qc" in raykit("qc", "status", "digits").out
+
+
+def paused_run(store: LocalStore) -> QcMaker:
+    """A run that a person has paused at update 20, with checkpoints that nobody has examined."""
+    maker = RealPlan(store)
+    maker.freeze()
+    maker.launch()
+    maker.begin()
+    maker.rows(20)
+    maker.commit("stop")
+    maker.end("paused", detail="paused by mira: lunch")
+    maker.release("paused")
+    pause(store, "experiment:digits", reason="lunch", person="mira", at=1.0)
+    return maker
+
+
+def test_a_pause_of_the_run_is_not_answered_with_what_it_refuses(raykit: Raykit, store: LocalStore) -> None:
+    paused_run(store)
+    text = raykit("status").out
+    assert "-> raykit resume digits\n" in text and "raykit qc run" not in text
+    resume(store, "experiment:digits", cleared="lunch is over", person="mira", at=2.0)
+    assert "-> raykit qc run digits\n" in raykit("status").out
+
+
+@pytest.mark.parametrize("in_job", [True, False])
+def test_what_goes_on_is_said_once_and_of_a_job_by_its_client(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_job: bool
+) -> None:
+    maker = paused_run(store)
+    (tmp_path / "plan.toml").write_bytes(maker.plan_file())
+    (tmp_path / "recipe.py").write_bytes((DIGITS / "recipe.py").read_bytes())
+    monkeypatch.setenv(LAUNCH, "launch-1") if in_job else monkeypatch.delenv(LAUNCH, raising=False)
+    said = Outcome(
+        experiment="digits", run="main", reason="paused", update=20, qc=read_qc(store, "digits", now=3.0)
+    )
+    text = _text(said, site_of(tmp_path / "plan.toml", store.url))
+    assert "raykit qc run" not in text and text.count("raykit resume digits") == (0 if in_job else 1)
 
 
 def test_the_pause_of_a_suite_is_said_once_with_the_command_that_ends_it(

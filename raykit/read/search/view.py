@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from raykit.budget.lines import TRAIN
 from raykit.errors import InvalidInput
-from raykit.pauses import InForce, way_on
+from raykit.pauses import MONEY_CAUSES, InForce, way_on
 from raykit.read.money import Money
 from raykit.read.search.row import AT_WORK, ENDS, UNBEGUN, Live, RowRead, RowStatus, SearchHealth
 from raykit.read.search.table import arrow_of
@@ -30,9 +30,6 @@ SearchState = Literal[
 
 MOST_NAMED = 12
 """So many rows are named in a sentence."""
-
-MONEY_CAUSES = frozenset({"ceiling", "replan"})
-"""Causes of a pause that only money ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
