@@ -12,7 +12,15 @@ from dataclasses import replace
 
 from raykit.budget.amounts import HOUR_MS, affordable_ms, as_input, plain, shown, time_cost
 from raykit.budget.book import IDLE, Allocation
-from raykit.budget.worst import Past, Sizing, attempt_terms, wall_used_ms, worst_case, worst_of_rows
+from raykit.budget.worst import (
+    Past,
+    Sizing,
+    attempt_terms,
+    wall_used_ms,
+    worst_case,
+    worst_of_rows,
+    worst_of_starts,
+)
 from raykit.errors import BudgetError, InvalidInput, ReplanError
 from raykit.records import Line, Terms, Unit
 
@@ -48,32 +56,49 @@ def plan_lines(
     if scratch:
         lines.append(Line(line=SCRATCH, purpose="scratch", planned=scratch))
     run, again = worst_of_rows(train), worst_case(train)
-    around = sum(line.planned for line in lines)
-    rest = ceiling - around - run - again
+    rest = ceiling - sum(line.planned for line in lines) - run - again
     if rest < 0:
-        of = "the run" if train.rows == 1 else f"its {train.rows} rows"
-        raise BudgetError(
-            f"this plan may cost {shown(ceiling - rest, unit)}, and its ceiling is {shown(ceiling, unit)}: "
-            f"{shown(run, unit)} for {of}, {shown(around, unit)} for what is around it "
-            f"({', '.join(f'{line.line} {shown(line.planned, unit)}' for line in lines) or 'nothing'}), and no room "
-            f"for the confirmation run, {shown(again, unit)}"
-            if ceiling - around >= run
-            else f"this plan may cost {shown(run + around, unit)} before anything is kept to confirm it, and its "
-            f"ceiling is {shown(ceiling, unit)}",
-            field="budget",
-            value=shown(ceiling, unit),
-            rule=f"the lines sum to the ceiling, with one run kept for confirmation: at least "
-            f"{shown(around + run + again, unit)}",
-            remedy="raise the ceiling, or shorten the run (run.wall_h, run.updates, run.attempts)"
-            if train.rows == 1
-            else "raise the ceiling, or search less (search.trials, search.repeats, run.wall_h, run.attempts)",
-        )
+        raise _no_room(ceiling, train, lines, unit)
     return (
         Line(line=TRAIN, purpose="target", planned=run),
         *lines,
         Line(line=CONFIRMATION, purpose="confirmation", planned=again),
         Line(line=RECOVERY, purpose="recovery", planned=rest),
     )
+
+
+def _no_room(ceiling: int, train: Sizing, lines: Sequence[Line], unit: Unit) -> BudgetError:
+    """Why a plan does not fit under its ceiling, and what its sum is made of."""
+    run, again, around = worst_of_rows(train), worst_case(train), sum(line.planned for line in lines)
+    rows = "the run" if train.rows == 1 else f"its {train.rows} rows"
+    parts = f"{shown(run, unit)} for {rows}{_made_of(train, unit)}"
+    if lines:
+        names = ", ".join(f"{line.line} {shown(line.planned, unit)}" for line in lines)
+        parts += f", {shown(around, unit)} for what is around it ({names})"
+    whole = run + around
+    before = f"this plan may cost {shown(whole, unit)} before anything is kept to confirm it"
+    if whole <= ceiling:
+        before = f"this plan may cost {shown(whole + again, unit)}"
+        parts += f", and no room for the confirmation run, {shown(again, unit)}"
+    return BudgetError(
+        f"{before}, and its ceiling is {shown(ceiling, unit)}: {parts}",
+        field="budget",
+        value=shown(ceiling, unit),
+        rule=f"the lines sum to the ceiling, with one run kept for confirmation: at least {shown(whole + again, unit)}",
+        remedy="raise the ceiling, or shorten the run (run.wall_h, run.updates, run.attempts)"
+        if train.rows == 1
+        else "raise the ceiling, or search less (search.trials, search.repeats, run.wall_h, run.attempts)",
+    )
+
+
+def _made_of(train: Sizing, unit: Unit) -> str:
+    """What the worst case of one run is made of, in words."""
+    starts = worst_of_starts(train)
+    if not starts:
+        return ""
+    each, work = "" if train.rows == 1 else "each ", shown(worst_case(train) - starts, unit)
+    of = "1 attempt" if train.attempts == 1 else f"{train.attempts} attempts"
+    return f" ({each}{work} of work and {shown(starts, unit)} for set-up, lost work and drain of {of})"
 
 
 def guessed_wall_ms(*, ceiling: int, train: Sizing, set_aside: int) -> int:

@@ -71,6 +71,14 @@ def worst_of_rows(sizing: Sizing) -> Micros:
     return sizing.rows * worst_case(sizing)
 
 
+def worst_of_starts(sizing: Sizing) -> Micros:
+    """What of the worst case of one run is no work: set-up, loss and drain, of all attempts; 0 if not bounded."""
+    if sizing.open_ended:
+        return 0
+    overhead_ms = sizing.attempts * sizing.overhead_ms
+    return time_cost(overhead_ms, sizing.accelerators, sizing.rate, margin_permille=sizing.margin_permille)
+
+
 def worst_case(sizing: Sizing) -> Micros:
     """What one run costs at most, over all attempts."""
     held = time_cost(

@@ -39,20 +39,22 @@ def record(plan: Plan, money: Money) -> dict[str, Any] | None:
         "rows": search.rows,
         "replaced": _replaced(plan, search) or None,
         "row_worst": row_worst(search, money),
-        "total_worst": _planned(money),
+        "total_worst": _planned(search, money),
     }
 
 
 def row_worst(search: Search, money: Money) -> int | None:
-    """What one row may cost, over all of its attempts; None where nothing is billed or the lines do not fit."""
-    planned = _planned(money)
+    """What one row may cost, over all of its attempts; None where nothing is billed."""
+    planned = _planned(search, money)
     return None if planned is None else planned // search.rows
 
 
-def _planned(money: Money) -> int | None:
+def _planned(search: Search, money: Money) -> int | None:
+    """What all rows may cost: as the lines have it, or as they would if they did fit."""
     if not money.billed:
         return None
-    return next((line.planned for line in money.lines if line.line == LINE), None)
+    would = None if money.run_worst is None else search.rows * money.run_worst
+    return next((line.planned for line in money.lines if line.line == LINE), would)
 
 
 def _facts(plan: Plan, search: Search, money: Money) -> Iterator[tuple[str, str]]:
@@ -139,9 +141,14 @@ def _at_once(search: Search) -> str:
 def _worst(search: Search, money: Money) -> str:
     if not money.billed:
         return "not billed"
-    row, planned = row_worst(search, money), _planned(money)
+    row, planned = row_worst(search, money), _planned(search, money)
     if row is None or planned is None:
-        return "not known: the lines of the budget do not fit"
-    whole = output.amount(planned, money.unit)
-    each = output.amount(row, money.unit)
-    return f"{each} a row, over all of its attempts; {whole} for {look.many(search.rows, 'row')}"
+        return "not known"
+    whole, each = output.amount(planned, money.unit), output.amount(row, money.unit)
+    said = f"{each} a row, over all of its attempts; {whole} for {look.many(search.rows, 'row')}"
+    if not money.starts_worst or row < money.starts_worst:
+        return said
+    work, starts = (
+        output.amount(part, money.unit) for part in (row - money.starts_worst, money.starts_worst)
+    )
+    return f"{said}; of a row {work} is work, and {starts} set-up, lost work and drain of its attempts"

@@ -90,6 +90,10 @@ class Money:
     """By pool: rate, source and how it is billed, as text."""
     billed: bool
     """Anything at all is paid for."""
+    run_worst: int | None = None
+    """What the run, or each row of a search, may cost over all of its attempts; None where that is not known."""
+    starts_worst: int = 0
+    """What of it is set-up, lost work and drain."""
     refusal: str | None = None
     """Why the lines cannot be made to fit, if they cannot."""
     refusal_rule: str | None = None

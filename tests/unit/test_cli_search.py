@@ -599,6 +599,16 @@ def test_a_billed_search_says_what_one_row_and_all_of_them_may_cost(raykit: Rayk
     assert "settings  all drawn now (random, seed 7)" in found.out
     plain = raykit("plan", "check", str(plan), "--json").json["search"]
     assert plain["total_worst"] == 3 * plain["row_worst"] == 280_002
+    assert "$0.0100 is work, and $0.0833 set-up, lost work and drain of its attempts" in found.out
+
+
+def test_a_search_over_its_ceiling_says_what_its_worst_is_made_of(raykit: Raykit, tmp_path: Path) -> None:
+    plan = write_search(tmp_path / "job", trials=10, rate=30.0, ceiling=20.0, wall_h="0.02", attempts="3")
+    found = raykit("plan", "check", str(plan))
+    assert found.code == 3 and "worst $43.50, and it does not fit" in found.out
+    assert "$4.35 a row, over all of its attempts; $43.50 for 10 rows; of a row $0.6000 is work" in found.out
+    made = "43.50 for its 10 rows (each 0.60 of work and 3.75 for set-up, lost work and drain of 3 attempts)"
+    assert made in found.err
 
 
 def test_the_bundled_search_is_short(folder: Path) -> None:

@@ -9,7 +9,7 @@ from raykit.budget.admit import bound
 from raykit.budget.amounts import HOUR_MS, shown, time_cost
 from raykit.budget.book import Book
 from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH, expected_cost
-from raykit.budget.worst import Sizing, worst_ms, worst_of_rows
+from raykit.budget.worst import Sizing, worst_case, worst_ms, worst_of_rows, worst_of_starts
 from raykit.errors import BudgetError, PlanError
 from raykit.fleet.site import Site
 from raykit.fleet.spending import account_now, draft_of
@@ -154,6 +154,8 @@ def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | 
         account_ceiling=account.figure,
         rates=_rates(plan, book, unit),
         billed=train.rate > 0 or any(each.rate for each in around),
+        run_worst=worst_case(train),
+        starts_worst=worst_of_starts(train),
         refusal=None if refusal is None else refusal.message,
         refusal_rule=None if refusal is None else refusal.rule,
         refusal_remedy=None if refusal is None else refusal.remedy,
