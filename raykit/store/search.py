@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ MAX_SHOWN = 120
 MAX_DETAIL = 200
 SHORT = 8
 """Of a digest: so much tells two apart."""
+PRICE = re.compile(r"pools\.([a-z]+)\.usd_per_hour\.rate")
 
 
 def register(store: ObjectStore, registration: SearchRegistration, *, plan: Sequence[str] = ()) -> bool:
@@ -68,7 +70,20 @@ def _other_way(name: str, differs: Sequence[str]) -> str:
             "changed code is another search: give the plan a name of its own; or go on with the code that is "
             f"kept in the store: raykit resume {name}"
         )
+    moves = [_money_move(name, each) for each in differs]
+    if all(moves):
+        return f"go on with the plan as it was; money is moved in the ledger: {'   and   '.join(moves)}"
     return "give the changed plan a name of its own, or go on with the plan as it was"
+
+
+def _money_move(name: str, differs: str) -> str:
+    """The command that says the same of a search's money as this change of its plan; empty for anything else."""
+    field, _, values = differs.partition(": ")
+    _, _, amount = values.rpartition(" -> ")
+    if field in ("budget.ceiling_usd", "budget.accelerator_hours"):
+        return f"raykit budget replan {name} --ceiling {amount} --reason ... --by NAME"
+    price = PRICE.fullmatch(field)
+    return "" if price is None else f"raykit budget rate {price[1]} {amount} {name} --source ... --by NAME"
 
 
 def differences(old: SearchRegistration, new: SearchRegistration) -> list[str]:

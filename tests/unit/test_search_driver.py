@@ -367,6 +367,27 @@ def test_a_pause_does_not_hide_that_the_table_is_another_one(bench: Bench) -> No
     bench.refused(GateError, "search.trials: 3 -> 4")
 
 
+@pytest.mark.parametrize(
+    ("changed", "moves"),
+    [
+        ({"ceiling": 6.0}, ["raykit budget replan tiny --ceiling 6.0 --reason ... --by NAME"]),
+        ({"rate": 3.5}, ["raykit budget rate train 3.5 tiny --source ... --by NAME"]),
+        ({"ceiling": 6.0, "rate": 3.5}, ["replan tiny --ceiling 6.0", "rate train 3.5 tiny"]),
+    ],
+)
+def test_other_money_is_moved_in_the_ledger_and_not_in_the_plan(
+    bench: Bench, changed: dict[str, Any], moves: list[str]
+) -> None:
+    table: dict[str, Any] = {"trials": 2, "rate": 3.0, "ceiling": 4.0, "wall_h": "0.01", "attempts": "1"}
+    bench.write(**table)
+    bench.drive()
+    bench.write(**{**table, **changed})
+    remedy = bench.refused(GateError, "has registered another search").remedy or ""
+    assert all(move in remedy for move in moves) and "a name of its own" not in remedy
+    bench.write(**{**table, **changed, "trials": 3})
+    assert "a name of its own" in (bench.refused(GateError, "search.trials: 2 -> 3").remedy or "")
+
+
 def test_another_recipe_is_refused(bench: Bench) -> None:
     bench.write(trials=2)
     bench.drive()
