@@ -6,11 +6,13 @@ things, and none of them stands for another. covers DISP-02..08, DISP-10, DISP-1
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from called import calls
 from makebudget import PaidByNode, usd
 from makeledger import AT, events
 from makerun import ELSEWHERE, RunMaker, make_run
@@ -203,6 +205,18 @@ def test_a_new_launch_key_for_it_is_refused(tmp_path: Path) -> None:
     assert (caught.value.remedy or "").startswith("raykit status")
     log = RunLog(open_store(task.root), "tiny", "main", by="reader")
     assert [event.launch for event in launched_events(log)] == [task.launch]
+
+
+def test_in_the_background_nothing_starts_beside_a_launch_that_is_alive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(*arguments: object, **named: object) -> None:
+        raise AssertionError("a process was started")
+
+    task, _ = claim_job(tmp_path / "store", write_job(tmp_path / "job"))
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    refused = calls(capsys)("resume", "tiny", "--detach", "--root", str(tmp_path / "store"))
+    assert refused.code == 3 and f"tiny is running: launch {task.launch}, process" in refused.err
 
 
 def test_a_lost_reservation_is_found_again(tmp_path: Path) -> None:

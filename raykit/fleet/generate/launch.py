@@ -11,7 +11,7 @@ from typing import Final
 
 import ray
 
-from raykit.errors import RaykitError, Refused, Stopped, Unknown
+from raykit.errors import CancelledError, RaykitError, Refused, Stopped, Unknown
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.generate.close import close_set
 from raykit.fleet.generate.desk import Means
@@ -306,9 +306,10 @@ class Launch:
                 return None
         if (why := self._stop()) is not None:
             return SetOutcome(why=why, exit_code=4)
-        held = pause_of(
-            read_acts(self._store, contract.experiment), contract.experiment, "generate", shards.digest
-        )
+        acts = read_acts(self._store, contract.experiment)
+        if acts.cancelled is not None and end.waits is not None:
+            return SetOutcome(why=end.waits, exit_code=CancelledError.exit_code)
+        held = pause_of(acts, contract.experiment, "generate", shards.digest)
         if held is not None:
             failed = held.pause.cause == "defect" and (desk is None or not desk.passed)
             self._say(f"{name} is {held.words}; {way_on(held)}")

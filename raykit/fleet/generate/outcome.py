@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0: every set is closed. 3: a person is needed. 4: paused, or out of money."""
+        """0: every set is closed. 3: a person is needed, or it is cancelled. 4: paused, or out of money."""
         return min((each.exit_code for each in self.sets.values() if each.exit_code), default=0)
 
     @property

@@ -11,7 +11,7 @@ from typing import Final
 
 import ray
 
-from raykit.errors import GateError, StoreUnavailableError
+from raykit.errors import CancelledError, GateError, StoreUnavailableError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.door import HOLD_S
 from raykit.fleet.pool.pool import Glance
@@ -47,7 +47,7 @@ class Outcome:
     """None for every trial of a search."""
     counts: Mapping[str, int]
     exit_code: int
-    """0: every required checkpoint has its receipt, passed or failed. 3: a person is needed. 4: paused or stopped."""
+    """0: every required checkpoint has its receipt, passed or failed. 3: a person is needed, or it is cancelled. 4: paused."""
     why: str | None = None
 
 
@@ -195,7 +195,7 @@ def _outcome(read: RunsRead, stopped: str | None = None) -> Outcome:
     parked = [each for each in read.standings if each.status == "parked"]
     why, code = None, 0
     if stopped is not None and (parked or read.workable):
-        why, code = stopped, 4
+        why, code = stopped, 4 if read.acts.cancelled is None else CancelledError.exit_code
     elif parked and read.pause is not None:
         why, code = read.pause.words, 4
     elif parked:
