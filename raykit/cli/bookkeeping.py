@@ -233,7 +233,8 @@ def rate(
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
-    """Record what an accelerator-hour of a pool costs from now on; the next admission reads it.
+    """Record what an accelerator-hour of a pool costs from now on. Whatever starts or is renewed from then on heeds it,
+    also of what is running: beyond the margin it waits for a replan. What is at work goes on as it was reserved.
 
     Raises:
         InvalidInput: the pool, the rate, the date, the source or the person is missing or wrong.
@@ -298,10 +299,9 @@ def _same_rate(known: Any, event: Any) -> bool:
 
 
 def _beyond(allocation: Allocation, pool: str, rate: int) -> bool:
-    planned = allocation.rates.get(pool)
-    return (
-        not allocation.closed and planned is not None and rate * 1000 > planned * allocation.margin_permille
-    )
+    """Whether a plan that pays for the pool has to be decided about again; one that does not bill it goes on."""
+    planned = allocation.rates.get(pool, 0)
+    return not allocation.closed and 0 < planned * allocation.margin_permille < rate * 1000
 
 
 def _date(text: str | None) -> str:
