@@ -364,7 +364,7 @@ def test_what_was_cancelled_is_not_paused(raykit: Raykit, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("cancelled", "code"), [(True, 3), (False, 4)])
 def test_a_launch_that_was_cancelled_is_refused_and_one_that_paused_goes_on(
-    tmp_path: Path, cancelled: bool, code: int
+    cancelled: bool, code: int
 ) -> None:
     outcome = Outcome(
         experiment="digits",

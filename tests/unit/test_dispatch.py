@@ -29,6 +29,7 @@ from raykit.errors import (
     by_kind,
 )
 from raykit.fleet import claim as claiming
+from raykit.fleet.jobs.standing import of_run
 from raykit.fleet.outcome import Outcome
 from raykit.fleet.site import make_ready, site_of, stored_site, task_of
 from raykit.read.money import money_of
@@ -217,6 +218,19 @@ def test_in_the_background_nothing_starts_beside_a_launch_that_is_alive(
     monkeypatch.setattr(subprocess, "Popen", no_process)
     refused = calls(capsys)("resume", "tiny", "--detach", "--root", str(tmp_path / "store"))
     assert refused.code == 3 and f"tiny is running: launch {task.launch}, process" in refused.err
+
+
+@pytest.mark.parametrize(("why", "code"), [("cancelled by ada: flat", 3), ("paused by ada: lunch", 4)])
+def test_the_store_tells_how_a_job_ended_that_a_person_has_stopped(why: str, code: int) -> None:
+    maker = RunMaker(MemoryStore())
+    maker.freeze()
+    maker.launch()
+    maker.begin()
+    maker.rows(10)
+    maker.commit("stop")
+    maker.end("paused", detail=why)
+    maker.release("paused")
+    assert list(of_run(maker.log.state).ended.values()) == [code]
 
 
 def test_a_lost_reservation_is_found_again(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ LOG_S: Final = 10.0
 EXIT_REFUSED: Final = 3
 EXIT_UNKNOWN: Final = 6
 _OF_RUN: Final = {
-    EXIT_REFUSED: "has ended; the run was refused",
+    EXIT_REFUSED: "has ended; the run was refused or cancelled",
     EXIT_STOPPED: "has ended; the run is paused",
 }
 """Ends of a run with which its job ends well, so that Ray calls it succeeded."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from raykit.errors import by_kind
+from raykit.errors import CancelledError, by_kind
 from raykit.fleet.claim import require_free as require_run_free
 from raykit.fleet.search import held as search_held
 from raykit.fleet.search.outcome import outcome_of
@@ -18,6 +18,8 @@ from raykit.store.search import SearchLog, read_registration
 from raykit.train.prepare import Prepared
 
 EXIT_STOPPED: Final = 4
+CANCELLED: Final = "cancelled by "
+"""So begins why an attempt, or a row, has ended that a person ended for good."""
 NOTHING: Final = "Nothing is committed yet: it begins anew"
 
 
@@ -98,11 +100,12 @@ def _code(state: RunState, launch: str) -> int:
     reason = next(e.reason for e in state.events if isinstance(e, Released) and e.launch == launch)
     if reason == "completed":
         return 0
-    if reason in ("paused", "preempted"):
-        return EXIT_STOPPED
     mine = [attempt.attempt for attempt in state.attempts if attempt.launch == launch]
     ended = state.ends.get(mine[-1]) if mine else None
-    return by_kind(((ended and ended.detail) or "").partition(":")[0]).exit_code
+    why = (ended and ended.detail) or ""
+    if reason in ("paused", "preempted"):
+        return CancelledError.exit_code if why.startswith(CANCELLED) else EXIT_STOPPED
+    return by_kind(why.partition(":")[0]).exit_code
 
 
 def _kept(state: RunState) -> str:
@@ -138,7 +141,10 @@ def of_search(log: SearchLog) -> Standing:
 
 
 def _search_code(state: SearchState) -> int:
-    return outcome_of(state).exit_code if state.closed else EXIT_STOPPED
+    cancelled = any(
+        (row.ended.detail or "").startswith(CANCELLED) for row in state.rows if row.ended is not None
+    )
+    return outcome_of(state, cancelled=cancelled).exit_code if state.closed else EXIT_STOPPED
 
 
 def _search_kept(state: SearchState) -> str:

@@ -47,7 +47,8 @@ class Outcome:
     """None for every trial of a search."""
     counts: Mapping[str, int]
     exit_code: int
-    """0: every required checkpoint has its receipt, passed or failed. 3: a person is needed, or it is cancelled. 4: paused."""
+    """0: every required checkpoint has its receipt, passed or failed. 3: a person is needed, or it is cancelled.
+    4: paused or stopped."""
     why: str | None = None
 
 
