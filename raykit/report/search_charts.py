@@ -7,7 +7,7 @@ has no value has a cross at the foot of the picture: a row that failed is not on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,9 @@ MOST_PANELS = 6
 """So many parameters have a panel."""
 MOST_FAR = 6
 """So many values beyond the picture are written beside their arrows."""
+MOST_LINES = 3
+LINE_PT, CHARACTER_PT = 1.2 * SMALL_PT, 0.65 * SMALL_PT
+"""Room of a small label: from one line to the next, and a character of it."""
 MICRO = 1_000_000
 MINUTE_MS = 60_000
 LEGEND_SHARE = 0.1
@@ -125,11 +128,11 @@ def trials_figure(read: SearchRead) -> Figure:
     axes = figure.subplots()
     places = {row.row: n for n, row in enumerate(begun, start=1)}
     _value_axis(axes, read, begun)
+    axes.set_xlim(0.4, len(begun) + 0.6)
     _best_so_far(axes, read, begun)
     _draw_rows(axes, read, begun, lambda row: float(places[row.row]))
     _references(axes, read)
     _frame(axes)
-    axes.set_xlim(0.4, len(begun) + 0.6)
     axes.set_xlabel(
         f"row of the table, in order of start ({len(begun):,} of {len(read.rows):,} have begun)",
         fontsize=TEXT_PT,
@@ -183,6 +186,8 @@ def cost_figure(read: SearchRead) -> Figure:
         return drawing.blank(figure, "no row has reported a value yet")
     axes = figure.subplots()
     _value_axis(axes, read, rows)
+    most = max(map(took, rows), default=0.0)
+    axes.set_xlim(0, most * 1.06 if most else 1.0)
     front = pareto(read, [row for row in rows if row.counts], took)
     if len(front) > 1:
         style = {"color": DONE, "linewidth": 1.8, "alpha": 0.6, "zorder": 2}
@@ -191,8 +196,6 @@ def cost_figure(read: SearchRead) -> Figure:
     _draw_rows(axes, read, rows, took)
     _references(axes, read)
     _frame(axes)
-    most = max(map(took, rows), default=0.0)
-    axes.set_xlim(0, most * 1.06 if most else 1.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     unit = {"usd": "US dollars", "accelerator-hours": "accelerator-hours"}.get(read.unit, read.unit)
     what = unit if billed else "accelerator-minutes, not billed"
@@ -260,6 +263,7 @@ def _panel(axes: Any, read: SearchRead, name: str, rows: Sequence[RowRead], *, f
     span = {form: each for form, each in read.registration.space[name].items() if each is not None}
     choices = list(span.get("choice", ()))
     _value_axis(axes, read, [row for row in read.rows if row.attempts])
+    _parameter_axis(axes, span, choices)
 
     def at(row: RowRead) -> float:
         value = (row.params or {})[name]
@@ -273,6 +277,10 @@ def _panel(axes: Any, read: SearchRead, name: str, rows: Sequence[RowRead], *, f
     if not first:
         axes.set_ylabel("")
         axes.tick_params(labelleft=False)
+
+
+def _parameter_axis(axes: Any, span: Mapping[str, Any], choices: Sequence[object]) -> None:
+    """The axis of a parameter: its choices, or all of its span."""
     if choices:
         axes.set_xlim(-0.5, len(choices) - 0.5)
         axes.xaxis.set_major_locator(FixedLocator(list(range(len(choices)))))
@@ -356,17 +364,41 @@ def _draw_far(
     edge, marker = (0.975, "^") if up else (0.025, "v")
     colours = {status: mark.colour for mark in MARKS for status in mark.statuses}
     across = axes.get_xaxis_transform()
+    places = _apart(axes, {row.row: at(row) for row in far}, {row.row: f"{row.value:.3g}" for row in far})
     for n, row in enumerate(far):
         label = f"beyond the picture ({len(far):,})" if n == 0 else None
         style = {"linestyle": "none", "marker": marker, "markersize": size + 2, "zorder": 5}
         axes.plot(
             [at(row)], [edge], label=label, color=colours.get(row.status, INK), transform=across, **style
         )
-        if len(far) <= MOST_FAR:
-            right = at(row) > sum(axes.get_xlim()) / 2
-            place = {"xytext": (-9 if right else 9, -4), "textcoords": "offset points", "xycoords": across}
-            side = {"ha": "right" if right else "left", "fontsize": SMALL_PT, "color": INK, "zorder": 6}
-            axes.annotate(f"{row.value:.3g}", (at(row), edge), **place, **side)
+        if len(far) <= MOST_FAR and row.row in places:
+            side, line = places[row.row]
+            away = (9 * side, -4 - (1 if up else -1) * line * LINE_PT)
+            place = {"xytext": away, "textcoords": "offset points", "xycoords": across, "zorder": 6}
+            style = {"ha": "right" if side < 0 else "left", "fontsize": SMALL_PT, "color": INK}
+            axes.annotate(f"{row.value:.3g}", (at(row), edge), **place, **style)
+
+
+def _apart(axes: Any, at: Mapping[int, float], labels: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+    """By row: on which side of its arrow a label stands, and on which line, so that none lies on another.
+
+    A label for which there is no room is not there; its arrow is.
+    """
+    width_pt = axes.get_window_extent().width * 72 / axes.figure.dpi
+    into = axes.get_xaxis_transform() + axes.transAxes.inverted()
+    across_pt = {row: width_pt * float(into.transform((x, 0.0))[0]) for row, x in at.items()}
+    taken = [(0, x - 7, x + 7) for x in across_pt.values()]
+    found: dict[int, tuple[int, int]] = {}
+    for row, x in sorted(across_pt.items(), key=lambda each: each[1]):
+        size, first = 9 + CHARACTER_PT * len(labels[row]), -1 if x > width_pt / 2 else 1
+        for side, line in ((side, line) for line in range(MOST_LINES) for side in (first, -first)):
+            low, high = sorted((x + 8 * side, x + size * side))
+            free = all(each != line or high <= left or right <= low for each, left, right in taken)
+            if free and low >= 0 and high <= width_pt:
+                found[row] = side, line
+                taken.append((line, low, high))
+                break
+    return found
 
 
 def _size(count: int) -> float:

@@ -6,6 +6,7 @@ covers TUNE-06 TUNE-13
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -136,6 +137,21 @@ def test_one_value_far_from_the_rest_is_an_arrow_and_presses_nothing_together(ov
         assert "stopped by the scheduler (2)" in lines(axes), "it is counted with the others"
     most = replace(far, registration=far.registration.model_copy(update={"mode": "max"}))
     assert "beyond the picture (1)" not in lines(trials_figure(most).axes[0]), "there it is the best"
+
+
+def test_labels_of_what_is_far_never_lie_on_another(over: SearchRead) -> None:
+    """Each beside its own arrow, if need be on a line below; without room there is only the arrow."""
+    axes = parameters_figure(over).axes[0]
+    width_pt = axes.get_window_extent().width * 72 / axes.figure.dpi
+    low, high = map(math.log, axes.get_xlim())
+    for gap_pt in (0.0, 5.0, 20.0, 50.0):
+        across_pt = {row: width_pt / 4 + row * gap_pt for row in range(1, 5)}
+        at = {row: math.exp(low + (high - low) * x / width_pt) for row, x in across_pt.items()}
+        found = search_charts._apart(axes, at, dict.fromkeys(at, "0.449"))
+        assert len(found) == 4, gap_pt
+        lefts = [(line, across_pt[row] - 42.0 * (side < 0)) for row, (side, line) in found.items()]
+        for (line, left), (other, beside) in itertools.combinations(lefts, 2):
+            assert line != other or abs(left - beside) > 30.0, "room for five characters"
 
 
 # --- cost and parameters ------------------------------------------------------------------------------------
