@@ -176,7 +176,7 @@ def whole(read: SearchRead, *, most: int | None, columns: int | None, at: str) -
     yield from rows_table(read, shown, columns).split("\n")
     left = len(read.rows) - len(shown)
     if left:
-        yield f"  and {output.count(left)} more rows: --all shows every one, --limit N so many"
+        yield f"  and {look.many(left, 'more row')}: --all shows every one, --limit N so many"
     if any(_bracketed(row) for row in shown):
         yield "  in brackets: reported so far, or by a row that cannot be picked"
     if any("@" in value_cell(row) for row in shown):
