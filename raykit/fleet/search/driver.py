@@ -162,7 +162,12 @@ class _Driver:
         ]
         reason = said[-1].cleared or "money was moved"
         self._table.reopen(rows, reason=reason, person=said[-1].person)
-        self._say(f"{len(rows)} rows that a budget had ended go on: {reason}")
+        what = (
+            "1 row that a budget had ended goes"
+            if len(rows) == 1
+            else f"{len(rows)} rows that a budget had ended go"
+        )
+        self._say(f"{what} on: {reason}")
 
     def _needs_ray(self) -> bool:
         """Whether a row has to be trained or examined; whatever else there is to do is done at once."""

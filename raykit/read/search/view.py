@@ -198,9 +198,8 @@ class SearchRead:
                 return "every row has ended; the pick is not made yet"
             case "stopped":
                 left = len(self.rows) - self.done
-                return (
-                    f"stopped: {left:,} {'row is' if left == 1 else 'rows are'} open, and nobody is at them"
-                )
+                what = "1 row is open, and nobody is at it"
+                return f"stopped: {what if left == 1 else f'{left:,} rows are open, and nobody is at them'}"
             case "out of budget":
                 return f"out of budget: {self.shortfall}" if self.shortfall else "out of budget"
             case "cancelled" if self.cancelled is not None:
