@@ -21,6 +21,7 @@ from raykit.budget.acts import plan as set_aside
 from raykit.budget.admit import Request, admit, void
 from raykit.budget.amounts import micros
 from raykit.budget.book import Book
+from raykit.errors import FleetPaused
 from raykit.fleet.search import driver
 from raykit.fleet.search.going import refusal_of
 from raykit.fleet.search.opening import Opened, look, open_search
@@ -157,6 +158,9 @@ def test_rows_that_a_budget_ended_are_opened_by_a_person_once_money_is_there(
     nobody = raykit("resume", NAME)
     assert nobody.code == 2 and "3 rows of tiny were ended by a budget" in nobody.err
     assert "raykit resume tiny --by NAME" in nobody.err
+    with pytest.raises(FleetPaused) as held:
+        look(opened.site, opened.people, approved=None, deviation=None, say=lambda text: None)
+    assert held.value.remedy == "raykit resume tiny --by NAME", "as the same plan is refused"
     short = raykit("resume", NAME, *BY)
     assert short.code in (3, 4) and driven == [], short.err
     assert SCOPE in read_acts(opened.site.store, NAME).pauses, "the cause stands, and so does the pause"
