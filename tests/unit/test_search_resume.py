@@ -159,7 +159,8 @@ def test_rows_that_a_budget_ended_are_opened_by_a_person_once_money_is_there(
     assert nobody.code == 2 and "3 rows of tiny were ended by a budget" in nobody.err
     assert "raykit resume tiny --by NAME" in nobody.err
     with pytest.raises(FleetPaused) as held:
-        look(opened.site, opened.people, approved=None, deviation=None, say=lambda text: None)
+        again = site_of(opened.site.plan_path or Path(), opened.site.root)
+        look(again, opened.people, approved=None, deviation=None, say=lambda text: None)
     assert held.value.remedy == "raykit resume tiny --by NAME", "as the same plan is refused"
     short = raykit("resume", NAME, *BY)
     assert short.code in (3, 4) and driven == [], short.err
