@@ -32,6 +32,7 @@ from raykit.records import (
     Corrected,
     Freed,
     Planned,
+    Rated,
     Record,
     Reserved,
     Settled,
@@ -173,6 +174,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def admit_at_todays_rate(self, n: int, name: str, cost: int, rate: int) -> None:
         self.admit(n, name, "train", cost, rate)
 
+    @rule(n=which, rate=st.sampled_from(RATES))
+    def a_new_invoice(self, n: int, rate: int) -> None:
+        if self.reader.book.unit == "usd":
+            event = Rated(pool="train", rate=rate, source="an invoice", on="2026-12-01", person=ADA)
+            self.ask(n, lambda book: event)
+
     @rule(n=which, name=experiments, on=lines, what=st.sampled_from(BOUNDS), more=st.integers(-1, 1))
     def admit_what_is_left(self, n: int, name: str, on: str, what: str, more: int) -> None:
         """Exactly what a bound has left, as the newest book has it, or a millionth more or less."""
@@ -221,7 +228,9 @@ class LedgerMachine(RuleBasedStateMachine):
                 if made.worst:
                     assert allocation.remaining(request.line) >= made.worst
                     assert not allocation.needs_replan
-                    assert seen is None or request.terms.rate * PERMILLE <= seen * MARGIN
+                    assert seen is None or made.terms.rate * PERMILLE <= seen * MARGIN
+                newest = book.rates.get(request.line)
+                assert newest is None or made.terms.rate == newest.rate, "whatever who asks has known"
             return made
 
         return decide
