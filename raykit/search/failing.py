@@ -15,7 +15,9 @@ from raykit.search.worth import is_unreported
 ALIKE = 2
 """So many rows that failed alike are a defect of what they share."""
 MAX_DETAIL = 300
-SEALED = "a search keeps its plan and its code: if they are at fault, cancel it, and give what is mended a name of its own"
+SEALED = (
+    "a search keeps its plan and code: if they are at fault, cancel it, and give what is mended another name"
+)
 
 _WORKS = frozenset({"completed", "stopped-by-scheduler"})
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d.,_]*(?:e[+-]?\d+)?", re.IGNORECASE)

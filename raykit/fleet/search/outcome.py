@@ -57,7 +57,7 @@ class SearchOutcome:
     cancelled: bool = False
     """A person ended it for good: that is why it has stopped."""
     short: bool = False
-    """Rows were refused for want of money: they go on once a person has moved some."""
+    """A budget has ended rows: they go on once a person has moved money."""
     picked: Picked | None = None
     unpicked: str | None = None
     """Why nothing is picked, though every row has its end."""
@@ -99,7 +99,7 @@ def outcome_of(
         already=already,
         stopped=stopped,
         cancelled=cancelled,
-        short=state.counts["refused-by-budget"] > 0,
+        short=not cancelled and any(state.counts[end] for end in BY_BUDGET),
         picked=state.picked,
         unpicked=None if cancelled else unpicked(state),
         ends=[row.ended for row in state.rows if row.ended is not None],
