@@ -102,9 +102,8 @@ def resume(
         site = site_of(Path(target), root) if is_file else stack.enter_context(stored_site(name, root))
         over = is_over(site)
         if not over:
-            require_running(
-                read_acts(site.store, site.name), site.name, ()
-            )  # a pause may end, a cancel never
+            # A pause may end, a cancel never does.
+            require_running(read_acts(site.store, site.name), site.name, ())
         if as_ is not None:
             _amend(site, as_, reason, by)
         approved = approving(approve, by, scripted)
