@@ -273,7 +273,7 @@ def test_what_was_seen_is_what_was_done(seen: Seen) -> None:
     assert most('ray_raykit_fleet_workers{experiment="tiny", state="overdue"}') == 0
     setting_up = 'ray_raykit_run{experiment="tiny", state="starting"} == 1'
     idle = f"sum by (experiment) (ray_raykit_fleet_workers{{role='train'}}) and on (experiment) {setting_up}"
-    assert most(idle) == 0
+    assert not most(idle) > 0, "of the scrapes that fell into it, where any did"
     assert seen.lines == [], "nothing was in the way of saying it"
 
 
