@@ -3,10 +3,11 @@
     python -m benchmarks.generate
 
 The same units are made by a plain loop in two processes, which keeps nothing, and by Ray Data with a pool of two
-actors. raykit and the loop are held against each other while both of their workers are up, and have made one unit: from
-one claim of a worker to its next, on the average, and of the slower one. Ray Data tells nothing of when it began, so that its figure is the whole job, the
-start of its actors included; beside it stands raykit's whole job, from its first claim to its manifest. Then: how
-long 10,000 units that do nothing take, the status of 100,000 units, and what a million planned ones cost.
+actors. raykit and the loop are held against each other while both of their workers are up and have made one unit: from
+one claim of a worker to its next, on the average, and of the slower worker. Ray Data tells nothing of when it began, so
+that its figure is the whole job, the start of its actors included; beside it stands raykit's whole job, from its first
+claim to its manifest. Then: how long 10,000 units that do nothing take, the status of 100,000 units, and what a million
+planned ones cost.
 """
 
 from __future__ import annotations
