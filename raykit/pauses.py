@@ -241,7 +241,7 @@ def require_examining(acts: Acts, experiment: str, suite: str) -> None:
 def _require_not(acts: Acts, found: InForce | None, experiment: str) -> None:
     if acts.cancelled is not None:
         raise CancelledError(
-            f"{experiment} was cancelled by {acts.cancelled.person}: {acts.cancelled.reason}",
+            f"{experiment} was {acts.cancelled.words}",
             rule="a cancelled experiment is never started again; nothing of it was deleted",
             remedy="give the plan a new name",
         )

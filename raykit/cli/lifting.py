@@ -84,7 +84,7 @@ def lift(site: Site, repair: str | None, by: str | None, approved: Approving | N
     Raises:
         RaykitError: what would refuse the run; then the pause holds as it did.
     """
-    from raykit.pauses import require_cleared, require_running, scopes_of
+    from raykit.pauses import MONEY_CAUSES, require_cleared, require_running, scopes_of
     from raykit.store.people import read_acts, resume
 
     scope, acts = f"experiment:{site.name}", read_acts(site.store, site.name)
@@ -95,7 +95,7 @@ def lift(site: Site, repair: str | None, by: str | None, approved: Approving | N
     require_running(replace(acts, pauses=others), site.name, scopes_of(site.name, role_of(site)))
     repair = repair or _answered(site, acts)
     refusal = would_refuse(site, replace(acts, pauses=others), approved)
-    if refusal is not None and found.pause.cause not in ("ceiling", "replan"):
+    if refusal is not None and found.pause.cause not in MONEY_CAUSES:
         raise refusal
     short = None if refusal is None else refusal.message
     cleared = require_cleared(found, repair=repair, needs_replan=short)

@@ -118,7 +118,7 @@ def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
     when = ago(view.heard_at, now)
     paused = view.fleet.pause
     if view.fleet.cancelled is not None and not view.over:
-        yield f"  {name} was cancelled by {view.fleet.cancelled.person}: {view.fleet.cancelled.reason}"
+        yield f"  {name} was {view.fleet.cancelled.words}"
     elif paused is not None and not view.over:
         yield from _waits_for_people(view, paused, name, now, at)
     elif view.row is not None and view.state != "corrupt":
@@ -209,6 +209,7 @@ def _trial_waits(view: RunView, name: str, when: str, why: str, at: str) -> Iter
 
 def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at: str) -> Iterator[str]:
     """A pause is in force: who asked, whether the run is that far, and what ends it."""
+    from raykit.pauses import MONEY_CAUSES
     from raykit.pauses import way_on as ends
 
     pause = paused.pause
@@ -225,7 +226,7 @@ def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at:
             return
     yield f"  {name} paused {ago(paused.at, now)}, at update {output.count(view.update)}, {by}"
     command = f"{ends(paused)}{at}"
-    if pause.cause in ("ceiling", "replan"):
+    if pause.cause in MONEY_CAUSES:
         yield f"  -> raykit budget replan {view.experiment}{at} --reason ... --by NAME      then      {command}"
         yield f"     why: raykit budget show {view.experiment}{at}"
         return

@@ -79,7 +79,7 @@ def cancel(
     said = people.cancel(found.store, experiment, reason=why, person=person, at=time.time())
     cancelled = read_acts(found.store, experiment).cancelled
     assert cancelled is not None
-    ended = _end_rows(found, experiment, f"cancelled by {cancelled.person}: {cancelled.reason}")
+    ended = _end_rows(found, experiment, cancelled.words)
     closed = _close(found.store, experiment, reason=cancelled.reason, person=cancelled.person) or ended
     if as_json:
         record = {"experiment": experiment, "new": said.new or closed, **cancelled.plain()}
@@ -168,7 +168,9 @@ def _spent(money: Money | None) -> str:
 
 def _ended_by_it(read: SearchRead) -> Iterator[str]:
     """Which rows a cancellation has ended: their ends are two of six words, and neither says so."""
-    rows = [row for row in read.rows if (row.detail or "").startswith("cancelled by ")]
+    from raykit.records import CANCELLED
+
+    rows = [row for row in read.rows if (row.detail or "").startswith(CANCELLED)]
     begun = sum(row.status == "censored-by-budget" for row in rows)
     if rows:
         yield f"  ended by it: {begun} under way (censored-by-budget), {len(rows) - begun} never-started"

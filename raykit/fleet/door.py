@@ -127,7 +127,7 @@ def reserve(
     """
     if acts.cancelled is not None and request.lease not in book.leases:
         raise CancelledError(
-            f"{request.experiment} was cancelled by {acts.cancelled.person}: {acts.cancelled.reason}",
+            f"{request.experiment} was {acts.cancelled.words}",
             rule="a cancelled experiment is never started again; nothing of it was deleted",
         )
     pause = pause_of(acts, request.experiment, role, contract)

@@ -311,7 +311,7 @@ class RunLoop:
         self._in_force = found
         words = None if found is None else found.words
         if acts.cancelled is not None:
-            words = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
+            words = acts.cancelled.words
             self._cancelled = True
         if words is not None and self._paused is None:
             self._paused = words

@@ -101,33 +101,15 @@ class RunReader:
         self._around.fleet.refresh()
         entries: list[ExperimentEntry | FleetEntry] = [*self._own.entries, *self._around.fleet.entries]
         acts = fold_acts(entries)
-        seen = self._as_row(seen)
-        money = self._money(seen, acts, now)
+        search = None if seen.row is None else self._around.search(self.experiment)
+        seen = _as_row(seen, search)
+        money = self._money(seen, acts, now) if search is None else search.money
         seen = replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
         seen = _readable(seen, lambda: replace(seen, qc=self._qc.look(now=now, acts=acts)))
         return _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
 
-    def _search(self, seen: RunView) -> SearchRead | None:
-        """The search that it is a trial of."""
-        return None if seen.row is None else self._around.search(self.experiment)
-
-    def _as_row(self, seen: RunView) -> RunView:
-        """A trial in the state of its row: its own log says of a stop only that it was let go of."""
-        search = self._search(seen)
-        if search is None or seen.row is None or seen.row > len(search.rows):
-            return seen
-        row = search.rows[seen.row - 1]
-        if row.status == "waiting" or (not row.ended and seen.state in LIVE):
-            return seen
-        holder = None if row.ended else seen.holder
-        state: State = "stopping" if row.status == "ending" else row.status
-        return replace(seen, state=state, detail=row.detail or seen.detail, holder=holder)
-
     def _money(self, seen: RunView, acts: Acts, now: float) -> Money | None:
-        """The money of its experiment: of a trial, that of the whole search."""
-        search = self._search(seen)
-        if search is not None:
-            return search.money
+        """The money of its experiment, where that is no search."""
         return money_of(
             self._around.store,
             self.experiment,
@@ -149,6 +131,18 @@ class RunReader:
             self._around.store, self.experiment, ledgers=self._around.ledgers
         )
         return self._sets.look(now=now, acts=acts)
+
+
+def _as_row(seen: RunView, search: SearchRead | None) -> RunView:
+    """A trial in the state of its row: its own log says of a stop only that it was let go of."""
+    if search is None or seen.row is None or seen.row > len(search.rows):
+        return seen
+    row = search.rows[seen.row - 1]
+    if row.status == "waiting" or (not row.ended and seen.state in LIVE):
+        return seen
+    holder = None if row.ended else seen.holder
+    state: State = "stopping" if row.status == "ending" else row.status
+    return replace(seen, state=state, detail=row.detail or seen.detail, holder=holder)
 
 
 def _readable(seen: RunView, more: Callable[[], RunView]) -> RunView:

@@ -112,6 +112,7 @@ from raykit.records.judging import (
     RowsCounted,
 )
 from raykit.records.people import (
+    CANCELLED,
     Amended,
     Cancelled,
     ExperimentEntry,
@@ -196,6 +197,7 @@ from raykit.records.shared import (
 __all__ = [
     "AUTONOMOUS",
     "BY_BUDGET",
+    "CANCELLED",
     "EXACTNESS",
     "LARGEST",
     "LONGEST_MS",

@@ -87,6 +87,10 @@ class Repaired(Record):
     person: Words
 
 
+CANCELLED = "cancelled by "
+"""So begin the words of a cancel, also where they are kept as why an attempt or a row has ended."""
+
+
 class Cancelled(Record):
     """The end for good. Nothing is deleted."""
 
@@ -95,6 +99,11 @@ class Cancelled(Record):
     event: Literal["cancelled"] = "cancelled"
     reason: Words
     person: Words
+
+    @property
+    def words(self) -> str:
+        """Who ended it, and why."""
+        return f"{CANCELLED}{self.person}: {self.reason}"
 
 
 # --- pause and resume, of any scope -------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class UnitWorker:
             if changed and self.board is not None:
                 self._see()
         if self._acts.cancelled is not None:
-            return f"cancelled by {self._acts.cancelled.person}: {self._acts.cancelled.reason}"
+            return self._acts.cancelled.words
         held = pause_of(self._acts, self._contract.experiment, "generate", self._digest)
         return None if held is None else held.words
 

@@ -154,7 +154,7 @@ class Worker:
     def _stopped(self) -> str | None:
         """Why nothing may be started now."""
         if self._acts.cancelled is not None:
-            return f"cancelled by {self._acts.cancelled.person}: {self._acts.cancelled.reason}"
+            return self._acts.cancelled.words
         held = pause_of(self._acts, self._experiment, "qc", self._suite_digest)
         return None if held is None else held.words
 

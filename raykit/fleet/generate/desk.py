@@ -177,7 +177,7 @@ class GenerateDesk:
     def _stop(self) -> str | None:
         """Why nobody may go on."""
         if self._acts.cancelled is not None:
-            return f"cancelled by {self._acts.cancelled.person}: {self._acts.cancelled.reason}"
+            return self._acts.cancelled.words
         if self._held is not None:
             return self._held.words
         return None if self.refused is None else str(self.refused)

@@ -12,14 +12,12 @@ from raykit.fleet.search import held as search_held
 from raykit.fleet.search.outcome import outcome_of
 from raykit.fleet.site import Site, task_of
 from raykit.reconcile import RunState
-from raykit.records import Launched, LetGo, Released
+from raykit.records import CANCELLED, Launched, LetGo, Released
 from raykit.search import SearchState
 from raykit.store.search import SearchLog, read_registration
 from raykit.train.prepare import Prepared
 
 EXIT_STOPPED: Final = 4
-CANCELLED: Final = "cancelled by "
-"""So begins why an attempt, or a row, has ended that a person ended for good."""
 NOTHING: Final = "Nothing is committed yet: it begins anew"
 
 

@@ -81,7 +81,7 @@ class QcDesk:
         """Why nobody may go on, as far as people's acts are read."""
         acts = self._people.acts
         if acts.cancelled is not None:
-            return f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
+            return acts.cancelled.words
         held = pause_of(acts, self._experiment, QC.role, read.suite.digest)
         return None if held is None else held.words
 

@@ -48,7 +48,7 @@ class Heed:
         acts = self._opened.people.refresh()
         found = in_force(acts, scopes_of(registration.experiment, "search", registration.contract))
         if acts.cancelled is not None and self.cancelled is None:
-            words = f"cancelled by {acts.cancelled.person}: {acts.cancelled.reason}"
+            words = acts.cancelled.words
             self.cancelled = self._paused = words
             self._say("; ".join([words, *self._leaving(), "the search is over"]))
         elif found is not None and self._paused is None:

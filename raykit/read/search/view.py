@@ -203,7 +203,7 @@ class SearchRead:
             case "out of budget":
                 return f"out of budget: {self.shortfall}" if self.shortfall else "out of budget"
             case "cancelled" if self.cancelled is not None:
-                return f"cancelled by {self.cancelled.person}: {self.cancelled.reason}"
+                return self.cancelled.words
             case "complete" if self.picked is None:
                 return "complete: no row can be picked"
             case _:
