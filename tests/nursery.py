@@ -127,6 +127,7 @@ class Rank:
 
 
 def _serve() -> None:
+    import pandas  # type: ignore[import-untyped]  # noqa: F401 - PyArrow looks for it at the first table
     import torch._inductor.config  # noqa: F401 - determinism needs it, and it takes longer than a whole tiny run
 
     import raykit.store.local

@@ -31,14 +31,14 @@ from raykit.fleet.qc.pool import QcPool
 from raykit.fleet.session import start_local
 from raykit.ids import Digest
 from raykit.read.qc import QcRead, read_qc
-from raykit.records import EndReason, ExperimentEntry, Receipt, Request, Reserved, Roster, Suite
+from raykit.records import EndReason, ExperimentEntry, Place, Receipt, Request, Reserved, Roster, Suite
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.log import Log
 from raykit.store.qc import Examinations
 from raykit.work.examined import Examined
 
-DEADLINE_S = 30.0
+DEADLINE_S = 100.0
 LAUNCH = "f00d"
 
 
@@ -116,12 +116,14 @@ class FakeDoor:
     renewed: list[tuple[str, int]] = field(default_factory=list)
     settled: dict[str, tuple[int, EndReason]] = field(default_factory=dict)
     contracts: set[Digest | None] = field(default_factory=set)
+    holders: set[Place | None] = field(default_factory=set)
 
     def reserve(self, request: Wanted, *, role: str, contract: str | None = None) -> Lease:
         if self.refuses is not None:
             raise self.refuses
         assert role == request.line == self.role
         self.contracts.add(contract)
+        self.holders.add(request.holder)
         self.reserved.append(request.lease)
         event = Reserved(
             lease=request.lease,

@@ -22,7 +22,18 @@ from raykit.errors import (
     NotFoundError,
     ReplanError,
 )
-from raykit.records import AUTONOMOUS, Accrued, EndReason, Line, Purpose, Reserved, Settled, Terms, Voided
+from raykit.records import (
+    AUTONOMOUS,
+    Accrued,
+    EndReason,
+    Line,
+    Place,
+    Purpose,
+    Reserved,
+    Settled,
+    Terms,
+    Voided,
+)
 
 FULL: frozenset[Purpose] = frozenset({"target", "comparison", "confirmation"})
 """Purposes whose work is full-quality: blocked while a necessary check has failed. A check itself is not."""
@@ -44,6 +55,8 @@ class Request:
     """Digest of the consequential part of the plan's lock: what an approval has to name."""
     run: str | None = None
     """The trial of a search that it is for."""
+    holder: Place | None = None
+    """The process that ends the worker; without it, nothing but its time says that the worker is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +162,7 @@ def admit(
             below=bound(book, request.experiment, request.projection).amount,
             projection=request.projection,
             run=request.run,
+            holder=request.holder,
         )
 
 

@@ -32,7 +32,7 @@ from raykit.errors import HeldError, InvalidInput, NotFoundError
 
 if TYPE_CHECKING:
     from raykit.budget.book import Allocation, Book, Lease
-    from raykit.records import Record
+    from raykit.records import Place, Record
     from raykit.store.base import ObjectStore
     from raykit.store.ledger import Ledger
 
@@ -100,7 +100,9 @@ def _require_ended(store: ObjectStore, lease: Lease) -> None:
 
     if not lease.open:
         return
-    name = lease.reserved.experiment
+    name, holder = lease.reserved.experiment, lease.reserved.holder
+    if holder is not None and alive(holder):
+        raise _held(lease, holder)
     log = RunLog(store, name, lease.reserved.run or "main", by="reader")
     log.refresh()
     state = log.state
@@ -109,13 +111,17 @@ def _require_ended(store: ObjectStore, lease: Lease) -> None:
         return
     at_work = alive(launched.place)
     if at_work or (at_work is None and time.time() - state.heard_at < launched.lease_s):
-        raise HeldError(
-            f"{lease.reserved.lease} is worked under: process {launched.place.pid} on {launched.place.host} settles it",
-            field="LEASE",
-            value=lease.reserved.lease,
-            rule="only an end that nobody knows is settled by hand",
-            remedy=f"raykit pause {name} --reason ...",
-        )
+        raise _held(lease, launched.place)
+
+
+def _held(lease: Lease, place: Place) -> HeldError:
+    return HeldError(
+        f"{lease.reserved.lease} is worked under: process {place.pid} on {place.host} settles it",
+        field="LEASE",
+        value=lease.reserved.lease,
+        rule="only an end that nobody knows is settled by hand",
+        remedy=f"raykit pause {lease.reserved.experiment} --reason ...",
+    )
 
 
 def _tell_overrun(ledger: Ledger, name: str, root: str) -> None:

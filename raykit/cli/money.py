@@ -190,12 +190,12 @@ def account_lines(account: AccountMoney, *, columns: int | None = None, at: str 
 def pending(money: Money, at: str = "") -> Iterator[str]:
     """What of the money waits for a person, and the command for it."""
     name, unit = money.experiment, money.unit
-    left = [lease for lease in money.unknown if lease.settles]
-    if left:
+    for command in sorted({lease.settled_by for lease in money.unknown if lease.settled_by is not None}):
+        left = [lease for lease in money.unknown if lease.settled_by == command]
         stays = output.amount(sum(lease.worst for lease in left), unit)
         leases = f"{_many(len(left), 'lease')} of what is gone"
-        yield f"  {name}: {leases}, {stays} until the next raykit resume {name} settles what was used"
-    for lease in (each for each in money.unknown if not each.settles):
+        yield f"  {name}: {leases}, {stays} until the next {command} settles what was used"
+    for lease in (each for each in money.unknown if each.settled_by is None):
         stays = output.amount(lease.worst, unit)
         yield f"  {lease.lease} of {name}: its end is not known; {stays} stays charged until it is"
         yield f"  -> {SETTLE.format(lease=lease.lease)}{at}"

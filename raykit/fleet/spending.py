@@ -6,23 +6,20 @@ Refusals come before anything starts and write nothing: a launch is tried on a d
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from raykit.budget import acts as money
-from raykit.budget.admit import settle_at_most
 from raykit.budget.amounts import plain, shown
-from raykit.budget.book import Allocation, Book, Lease
+from raykit.budget.book import Allocation, Book
 from raykit.budget.lines import TRAIN, expected_cost
 from raykit.budget.worst import Sizing, at_rate
 from raykit.errors import BudgetError, ReplanError
-from raykit.fleet.door import Attempts, at_newest_rate, begin, elapsed_ms, launch_of
+from raykit.fleet.door import Attempts, at_newest_rate, begin
+from raykit.fleet.leftopen import KILLED, ends_of_dead
 from raykit.fleet.site import Site
 from raykit.ids import digest_of
 from raykit.pauses import Acts
 from raykit.plan import Lock, contract, decision_digest, projection
-from raykit.read.qc_runs import read_qc_of, whose_of
 from raykit.read.sizing import (
     base_experiment,
     ceiling_key,
@@ -37,14 +34,12 @@ from raykit.read.sizing import (
     work_around,
 )
 from raykit.reconcile import RunState
-from raykit.records import AccountOpened, Freed, Launched, Place, Planned, Record, Released, Settled
+from raykit.records import AccountOpened, Freed, Planned, Record
 from raykit.store.accounts import Identity, choose_account, data_identity, join_account
 from raykit.store.ledger import Ledger
 from raykit.store.log import RunLog
-from raykit.store.place import gone, this_place
 
 PREVIEW = "preview"
-KILLED = "its launch was killed; charged until that was seen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +55,6 @@ class Spending:
         book, sizing = self.ledger.book, self.attempts.sizing
         known = book.allocations.get(self.attempts.experiment)
         return sizing if known is None else at_newest_rate(book, known, sizing)
-
-
-class Paid(Protocol):
-    """A claim, as far as it says what pays for it."""
-
-    @property
-    def lease(self) -> str | None: ...
-
-    @property
-    def place(self) -> Place: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,9 +257,11 @@ def approval_of(site: Site, book: Book, approved: Approving) -> Record | None:
 
 def _at_a_start(book: Book, site: Site, lock: Lock, log: RunLog, now: float) -> list[Record]:
     """What a launch writes before it asks for anything."""
-    dead = ends_of_dead(book, site.name, log, now)
-    workers = _ends_of_qc_workers(book, site, [each.lease for each in dead], now)
-    return [*dead, *workers, *_planned(site, lock, book), *_frees(book, site, now)]
+    return [
+        *ends_of_dead(book, site.name, log, now),
+        *_planned(site, lock, book),
+        *_frees(book, site, now),
+    ]
 
 
 def _named(site: Site) -> str | None:
@@ -314,86 +301,14 @@ def _frees(book: Book, site: Site, now: float) -> list[Freed]:
     ]
 
 
-# --- what was left open -------------------------------------------------------------------------------------
-
-
-def ends_of_dead(book: Book, experiment: str, log: RunLog, now: float) -> list[Settled]:
-    """The ends of a run's leases whose launch is known to be over; others stay charged at their worst case."""
-    ends = _ends_of_launches(log)
-    settled = []
-    for lease in book.open_leases(experiment):
-        launch = launch_of(lease.reserved.lease)
-        if launch not in ends:
-            continue
-        ended_at, how = ends[launch]
-        settled.append(_settled_by(book, lease, now if ended_at is None else ended_at, how))
-    return [event for event in settled if event is not None]
-
-
-def ends_of_dead_workers(
-    book: Book, experiment: str, line: str, claims: Iterable[Paid], now: float
-) -> list[Settled]:
-    """The ends of a line's leases whose workers are known to be gone, by the claims that name them."""
-    dead = {claim.lease for claim in claims if claim.lease is not None and gone(claim.place)}
-    settled = [
-        _settled_by(book, lease, now, "its process is gone; charged until that was seen")
-        for lease in book.open_leases(experiment)
-        if lease.reserved.line == line and lease.reserved.lease in dead
-    ]
-    return [event for event in settled if event is not None]
-
-
-def _ends_of_qc_workers(book: Book, site: Site, ended: Collection[str], now: float) -> list[Settled]:
-    """The ends of those that a killed `raykit qc run` or search had: no launch of a run knows them. `ended` are told
-    already."""
-    leases = {each.reserved.lease for each in book.open_leases(site.name) if each.reserved.line == "qc"}
-    read = read_qc_of(site.store, site.name, whose_of(site.plan), now=now) if leases - set(ended) else None
-    if read is None:
-        return []
-    asked = (*read.standings, *read.backlog.others)
-    claims = (claim for each in asked for claim in each.said.claims if claim.lease not in ended)
-    return ends_of_dead_workers(book, site.name, "qc", claims, now)
-
-
-def _settled_by(book: Book, lease: Lease, ended_at: float, how: str) -> Settled | None:
-    time_ms = elapsed_ms(lease, ended_at)
-    return settle_at_most(book, lease.reserved.lease, time_ms=time_ms, reason="killed", how=how)
-
-
-def _ends_of_launches(log: RunLog) -> dict[str, tuple[float | None, str]]:
-    """By launch: when it was over, None for not later than now, and how that is known."""
-    ends: dict[str, tuple[float | None, str]] = {}
-    places: dict[str, Place] = {}
-    for entry in log.entries:
-        for event in entry.events:
-            if isinstance(event, Launched):
-                places[event.launch] = event.place
-                if gone(event.place):
-                    ends[event.launch] = (None, KILLED)
-            elif isinstance(event, Released) and not _still_there(places.get(event.launch)):
-                ends[event.launch] = (
-                    entry.at,
-                    "its launch had let go, and was killed before it could settle",
-                )
-    return ends
-
-
-def _still_there(place: Place | None) -> bool:
-    """Whether a launch that has let go of its run may still be giving back what it held: it measures that itself."""
-    return place is not None and place != this_place() and gone(place) is False
-
-
 __all__ = [
     "Approving",
-    "Paid",
     "Spending",
     "account_now",
     "approval_of",
     "approve",
     "attempts_of",
     "draft_of",
-    "ends_of_dead",
-    "ends_of_dead_workers",
     "failed_gates",
     "identity_of",
     "open_spending",

@@ -39,8 +39,6 @@ LINE = "generate"
 LAUNCHED = "a launch of its plan is at it, with no unit of the set in hand just now"
 REPLACED_S = 60.0
 """So long after an attempt came to nothing its worker may be on its way to be replaced."""
-SETUP_S = 600.0
-"""So long a worker may take before it claims its first unit; later, a lease without one says nothing."""
 DEFAULT_TRIES, DEFAULT_CANARY_UNITS = 3, 2
 NEWEST_FAILURES = 5
 MOST_RECEIPTS = 500
@@ -128,23 +126,18 @@ class GenerationReader:
     def _launched(self, listing: Listing | None, now: float) -> bool:
         """Whether a launch of the plan is known to live although no unit of the set is in hand.
 
-        A worker that has just failed is being replaced; the lease of one that is set up is young, and of one between
-        two units its process is there.
+        A worker that has just failed is being replaced; any other has a lease that names the process that ends it.
+        Where that cannot be seen from here, a lease that is paid for says that it lives.
         """
         failures = () if listing is None else [each for many in listing.failures.values() for each in many]
         if any(0 <= now - failure.at < REPLACED_S for failure in failures):
             return True
         ledger = self._ledgers.of(self.experiment)
-        if ledger is None:
-            return False
-        claims = () if listing is None else [each for many in listing.claims.values() for each in many]
-        places = {claim.lease: claim.place for claim in claims if claim.lease is not None}
-        leases = ledger.book.open_leases(self.experiment)
+        held = () if ledger is None else ledger.book.open_leases(self.experiment)
         return any(
-            alive(places[name]) is True if name in places else now - lease.at < SETUP_S
-            for lease in leases
+            lease.reserved.holder is not None and alive(lease.reserved.holder) is not False
+            for lease in held
             if lease.reserved.line == LINE and now < lease.at + lease.time_ms / 1000
-            for name in (lease.reserved.lease,)
         )
 
     def _frozen(

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 from raykit.ids import Digest, Name
 from raykit.records.base import Count, Record, Versioned
 from raykit.records.entry import Entry
-from raykit.records.shared import EndReason, Words
+from raykit.records.shared import EndReason, Place, Words
 
 MICRO = 1_000_000
 AUTONOMOUS = 5 * MICRO
@@ -174,6 +174,8 @@ class Reserved(Record):
     """Digest of the consequential part of the plan that wants it: what an approval has to name."""
     run: Name | None = None
     """The trial that it pays for; None outside of searches."""
+    holder: Place | None = None
+    """The process that started the worker and outlives it by little; None for attempts of a run, whose log names it."""
 
 
 class Accrued(Record):

@@ -14,6 +14,7 @@ import re
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -230,9 +231,7 @@ def environment(git: Git) -> Environment:
     return Environment(
         python=platform.python_version(),
         platform=platform.platform(),
-        packages={
-            d.name: d.version for d in sorted(metadata.distributions(), key=lambda d: d.name) if d.name
-        },
+        packages=_packages(),
         cpu_count=os.cpu_count() or 1,
         cpu_model=_cpu_model(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -241,6 +240,12 @@ def environment(git: Git) -> Environment:
         git_dirty=git.dirty,
         git_diff=git.diff,
     )
+
+
+@cache
+def _packages() -> Mapping[str, str]:
+    """The version of every installed package; a process does not see what is installed while it lives."""
+    return {d.name: d.version for d in sorted(metadata.distributions(), key=lambda d: d.name) if d.name}
 
 
 def _cpu_model() -> str:

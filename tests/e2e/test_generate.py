@@ -44,7 +44,7 @@ from raykit.testing.invariants import check_invariants
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_killed_workers_and_a_killed_launch_change_no_byte_of_the_set(made: Path
     before, after = json.loads((made.parent / "before.json").read_text()), genray.listing(made)
     assert [key for key, size in before.items() if after.get(key) != size and not is_derived(key)] == []
     reserved, settled = genray.leases(made)
-    assert reserved - set(settled) <= {lease for lease in reserved if lease.endswith("-probe0")}
+    assert reserved == set(settled)  # also of a worker that was killed before it had claimed anything
     acts = read_acts(store, "tiny")
     assert [event.manifest for event in acts.generated.values()] == [shards.manifest().digest]
     assert len(acts.contracted["points"]) == len(acts.canaries) == 1

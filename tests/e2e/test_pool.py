@@ -16,7 +16,7 @@ from raykit.fleet.pool.pool import Pool
 from raykit.fleet.pool.settings import Hiring, Kind, PoolSettings
 from raykit.fleet.session import start_local
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 UNITS = 12
 

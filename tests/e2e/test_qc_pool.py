@@ -37,7 +37,7 @@ from raykit.store.people import pause, read_acts, resume
 from raykit.store.place import gone
 from raykit.testing.invariants import check_invariants
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 ALL = {"required": 5, "passed": 5, "unreviewed": 5}
 

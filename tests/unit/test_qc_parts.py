@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from makeledger import a_plan, identity
 from makeqc import QcMaker, make_trained
 from qcray import FakeDoor
 
-from raykit.budget.admit import Request, admit
 from raykit.errors import BudgetError, DeadlineError
-from raykit.fleet import spending
 from raykit.fleet.pool import crew
 from raykit.fleet.pool.desk import Lost
 from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
 from raykit.fleet.qc.desk import QcDesk
 from raykit.read.qc import read_qc
-from raykit.records import Claim, Line, Measured, Place, Settled, Terms
-from raykit.store.accounts import join_account
-from raykit.store.local import LocalStore
+from raykit.records import Claim, Measured, Place
 from raykit.store.people import read_acts
 from raykit.store.place import this_place
 from raykit.testing import MemoryStore
@@ -84,33 +77,10 @@ def test_a_renewal_that_is_refused_is_final() -> None:
     assert (held.refused, held.paid_until, door.renewed) == ("the line is used up", until, [])
 
 
-def test_leases_of_dead_workers_are_settled_by_the_claims_that_name_them(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    maker = make_trained(QcMaker(store))
-    ledger = join_account(store, identity("digits"), None, unit="usd", by="test", at=1.0)
-    plan = a_plan("digits")
-    lines = (*plan.lines, Line(line="qc", purpose="overhead", planned=10**6))
-    plan = plan.model_copy(update={"lines": lines, "ceiling": sum(each.planned for each in lines)})
-    ledger.decide(lambda book: [plan], at=2.0)
-    terms = Terms(accelerators=1, rate=3_600, source="a test", time_ms=600_000)
-    for name in ("dead-qc-1", "alive-qc-1", "unknown-qc-1"):
-        request = Request(lease=name, experiment="digits", line="qc", terms=terms)
-        ledger.decide(lambda book, request=request: [admit(book, request)], at=10.0)
-    for update, name, place in ((0, "dead-qc-1", gone_place()), (10, "alive-qc-1", this_place())):
-        asked = maker.ask(update)
-        maker.examinations.claim(
-            asked.id, 1, worker=f"qc-{update}", place=place, at=11.0, deadline_s=9.0, lease=name
-        )
-    read = read_qc(store, "digits", now=20.0)
-    assert read is not None
-    claims = [claim for each in read.backlog.standings for claim in each.said.claims]
-    (end,) = spending.ends_of_dead_workers(ledger.book, "digits", "qc", claims, 40.0)
-    assert isinstance(end, Settled)
-    assert (end.lease, end.reason, end.time_ms) == ("dead-qc-1", "killed", 30_000)
-    # as a launch does it at its start: by all that it can read, and not twice
-    site: Any = SimpleNamespace(name="digits", store=store, plan=SimpleNamespace(search=None))
-    assert spending._ends_of_qc_workers(ledger.book, site, (), 40.0) == [end]
-    assert spending._ends_of_qc_workers(ledger.book, site, ["dead-qc-1"], 40.0) == []
+def test_a_lease_names_the_process_that_ends_its_worker() -> None:
+    door = FakeDoor()
+    lease(door)
+    assert door.holders == {this_place()}
 
 
 # --- the desk -----------------------------------------------------------------------------------------------

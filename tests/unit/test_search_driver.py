@@ -112,7 +112,8 @@ class Bench(SearchRoot):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(driver, "LOOP_S", 0.02)
     return Bench(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The money of making synthetic sets: the line that pays for it, whether it would, and what killed workers have cost.
+"""The money of making synthetic sets: the line that pays for it, whether it would, and what it comes to.
 
 Refusals come before anything starts and write nothing: the first worker is tried on a draft of the book.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raykit.budget import acts as money
-from raykit.budget.admit import Request, plan_bound, settle_at_most
+from raykit.budget.admit import Request, plan_bound
 from raykit.budget.amounts import plain, shown
 from raykit.budget.book import Allocation, Book
 from raykit.errors import BudgetError, ReplanError
@@ -20,23 +20,19 @@ from raykit.fleet.pool.lease import Price, lease_terms
 from raykit.fleet.site import Site
 from raykit.fleet.spending import (
     Approving,
-    Paid,
     Spending,
     approval_of,
     approve,
     attempts_of,
     draft_of,
-    ends_of_dead_workers,
     open_spending,
     require_same_ceiling,
 )
 from raykit.pauses import Acts
 from raykit.read.sizing import rate_of
-from raykit.records import CanaryPassed, Record, Settled
+from raykit.records import CanaryPassed, Record
 
 LINE: Final = "generate"
-SLACK_S: Final = 60.0
-"""So long after the end of what was paid for, a worker of which nothing is known is over for certain."""
 
 
 def price_of(site: Site, spending: Spending) -> Price:
@@ -98,8 +94,8 @@ def require_payable(site: Site, acts: Acts, approved: Approving | None = None) -
     return Tried(book=draft, projection=attempts.projection)
 
 
-def open_money(site: Site, acts: Acts, claims: Iterable[Paid], approved: Approving | None) -> Spending:
-    """Join the account, see to the line, and settle what dead workers have left open. `claims` are all that there are.
+def open_money(site: Site, acts: Acts, approved: Approving | None) -> Spending:
+    """Join the account, settle what dead workers have left open, and see to the line.
 
     Raises:
         ApprovalError: the work is related to another account, or the amount is above the plan's ceiling.
@@ -114,14 +110,7 @@ def open_money(site: Site, acts: Acts, claims: Iterable[Paid], approved: Approvi
     spending = open_spending(site, site.locked, site.run_log("generate"), acts)
     if approved is not None:
         approve(site, spending, approved)
-    now = time.time()
-    known = _naming(spending.ledger.book, site.name, claims)
-
-    def decide(book: Book) -> list[Record]:
-        line = _line_of(site, book)
-        return [*_ends(book, site.name, known, now), *([] if line is None else [line])]
-
-    spending.ledger.decide(decide, at=now)
+    spending.ledger.decide(lambda book: _line_of(site, book), at=time.time())
     return spending
 
 
@@ -149,37 +138,7 @@ def _line_of(site: Site, book: Book) -> Record | None:
     )
 
 
-# --- what was left open ---------------------------------------------------------------------------------------
-
-
-def _naming(book: Book, experiment: str, claims: Iterable[Paid]) -> list[Paid]:
-    """The claims that name leases whose end is not known, one for each. Where there is no such lease, none is read."""
-    left = {each.reserved.lease for each in book.open_leases(experiment) if each.reserved.line == LINE}
-    found: list[Paid] = []
-    for claim in claims if left else ():
-        if claim.lease in left:
-            found.append(claim)
-            left.discard(claim.lease)
-        if not left:
-            break
-    return found
-
-
-def _ends(book: Book, experiment: str, claims: Iterable[Paid], now: float) -> list[Settled]:
-    """The ends of leases whose workers are over: by the claims that name them, or because their time is.
-
-    A worker that never claimed anything is named nowhere. It is ended before its lease is, or ends with its launch.
-    """
-    ends = ends_of_dead_workers(book, experiment, LINE, claims, now)
-    told = {event.lease for event in ends}
-    for lease in book.open_leases(experiment):
-        name = lease.reserved.lease
-        if lease.reserved.line != LINE or name in told or now < lease.at + lease.time_ms / 1000 + SLACK_S:
-            continue
-        how = "its time is over, and nobody has said how it ended: charged in full"
-        end = settle_at_most(book, name, time_ms=lease.time_ms, reason="killed", how=how)
-        ends += [] if end is None else [end]
-    return ends
+# --- what it comes to -------------------------------------------------------------------------------------------
 
 
 def cost_of(spending: Spending, launches: Iterable[str]) -> int | None:

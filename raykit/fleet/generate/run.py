@@ -6,7 +6,7 @@ the contract, make and judge the canary, fan out, close. All of it goes on from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from raykit.fleet.generate.close import close_set
@@ -16,13 +16,13 @@ from raykit.fleet.generate.outcome import Making, Outcome, SetOutcome
 from raykit.fleet.generate.pool import Tell
 from raykit.fleet.generate.sets import Changed, Wanted, find_sets
 from raykit.fleet.generate.task import Maker
+from raykit.fleet.leftopen import settle_workers
 from raykit.fleet.session import end_leftovers
 from raykit.fleet.site import Site, site_of
 from raykit.fleet.spending import Approving
 from raykit.pauses import Acts
-from raykit.records import Claim
 from raykit.shards.units import units_of
-from raykit.store.generation import Shards, read_contract
+from raykit.store.generation import Shards
 from raykit.store.people import read_acts
 
 
@@ -61,11 +61,12 @@ def generate(
     acts = read_acts(site.store, site.name)
     sets = find_sets(site, acts, only=only, changed=changed, asked=maker is None)
     if all(each.next == "nothing" for each in sets):
+        settle_workers(site.store, site.name)
         return Outcome(experiment=site.name, sets={each.name: _closed(site, each) for each in sets})
     _require_projected(site, acts, sets, require_payable(site, acts, approved))
     for ended in end_leftovers():
         say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
-    spending = open_money(site, acts, _claims(site, acts), approved)
+    spending = open_money(site, acts, approved)
     return Launch(site, spending, workers=workers, changed=changed, maker=maker, say=say, tell=tell).make(
         sets
     )
@@ -76,13 +77,6 @@ def _closed(site: Site, wanted: Wanted, *, new: bool = False) -> SetOutcome:
     assert wanted.contract is not None and wanted.said is not None
     manifest = close_set(site.store, wanted.contract, wanted.said, by=wanted.said.person)
     return SetOutcome(manifest=manifest.digest, rows=manifest.rows, new=new)
-
-
-def _claims(site: Site, acts: Acts) -> Iterator[Claim]:
-    """Every attempt that there ever was at the sets of an experiment: each names what paid for it."""
-    for name, known in acts.contracted.items():
-        for said in known:
-            yield from Shards(site.store, read_contract(site.store, site.name, name, said.contract)).claims()
 
 
 def _require_projected(site: Site, acts: Acts, sets: Sequence[Wanted], tried: Tried) -> None:

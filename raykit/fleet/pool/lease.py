@@ -10,6 +10,7 @@ from raykit.budget.book import Lease
 from raykit.errors import RaykitError, Unknown
 from raykit.pauses import Role
 from raykit.records import EndReason, Terms
+from raykit.store.place import this_place
 
 LEASE_S: Final = 600.0
 """What is reserved at a time."""
@@ -95,6 +96,7 @@ class WorkerLease:
             line=self._role,
             terms=lease_terms(self._price),
             projection=self._price.projection,
+            holder=this_place(),
         )
         self._door.reserve(request, role=self._role, contract=self._contract)
         self._at, self._until = now, now + LEASE_S

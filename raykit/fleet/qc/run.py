@@ -14,6 +14,7 @@ import ray
 from raykit.errors import CancelledError, GateError, StoreUnavailableError
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.door import HOLD_S
+from raykit.fleet.leftopen import settle_workers
 from raykit.fleet.pool.pool import Glance
 from raykit.fleet.pool.settings import PoolSettings
 from raykit.fleet.qc.pool import QcPool
@@ -82,6 +83,7 @@ def run_backlog(
         whose = whose_of(site.plan) if run is None else run
         read = _read(site, whose)
         if not read.workable:
+            settle_workers(site.store, site.name)
             return _outcome(read)
         require_examining(read.acts, experiment, read.suite.digest)
         spending = _open_spending(site)

@@ -10,6 +10,7 @@ from typing import Final
 from raykit.budget.admit import settle_at_most
 from raykit.budget.book import Book, Lease
 from raykit.fleet.door import Attempts, begin, elapsed_ms, launch_of
+from raykit.fleet.leftopen import ends_of_attempts
 from raykit.fleet.site import Site
 from raykit.fleet.spending import (
     PREVIEW,
@@ -18,7 +19,6 @@ from raykit.fleet.spending import (
     approval_of,
     attempts_of,
     draft_of,
-    ends_of_dead,
     require_same_ceiling,
 )
 from raykit.pauses import Acts
@@ -109,7 +109,7 @@ def settle_dead(site: Site, spending: Spending, drivers: Collection[Driven]) -> 
         found = [
             event
             for run in sorted(_open_runs(book, site.name))
-            for event in ends_of_dead(book, site.name, site_log(site, run), now)
+            for event in ends_of_attempts(book, site.name, site_log(site, run), now)
         ]
         told = {event.lease for event in found}
         beside = [

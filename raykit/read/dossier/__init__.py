@@ -311,7 +311,7 @@ def _unknown(dossier: Dossier) -> Iterator[str]:
         if source.digest is None:
             yield f"the checksum of {source.source}"
     for lease in () if dossier.money is None else dossier.money.unknown:
-        until = "whoever goes on settles it" if lease.settles else "somebody knows"
+        until = "whoever goes on settles it" if lease.settled_by else "somebody knows"
         yield f"what became of lease {lease.lease}: it stays charged in full until {until}"
     if dossier.active.answer == "unknown":
         yield f"whether it is at work: {dossier.active.why}"

@@ -13,13 +13,16 @@ from raykit.ids import sha256
 from raykit.plan import Lock, projection
 from raykit.read.money.account import Ledgers, approvals_of, rate_of_pool
 from raykit.read.money.view import HeldMoney, LeaseMoney, LineMoney, Money, Progress, RateMoney
-from raykit.records import Locked
+from raykit.records import Locked, Place, Reserved
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.ledger import Ledger
+from raykit.store.place import alive, gone
 from raykit.store.plans import newest_lock, read_plan
 
 TRAIN = "train"
+BESIDE = {"qc": "raykit qc run {}", "generate": "raykit generate PLAN"}
+"""By line: what goes on with work that needs no run."""
 
 
 def money_of(
@@ -122,7 +125,7 @@ def _leases(
 ) -> Iterator[LeaseMoney]:
     for lease in book.open_leases(experiment):
         reserved = lease.reserved
-        running = _is_of(reserved.lease, progress.launches)
+        running = _is_of(reserved.lease, progress.launches) or _at_work(reserved.holder)
         so_far = min(lease.worst, measured(reserved.terms, _elapsed_ms(lease, now))) if running else 0
         yield LeaseMoney(
             lease=reserved.lease,
@@ -134,8 +137,24 @@ def _leases(
             accelerators=reserved.terms.accelerators,
             rate=reserved.terms.rate,
             running=running,
-            settles=goes_on and not running and _is_of(reserved.lease, progress.gone),
+            settled_by=None if running else _settled_by(reserved, progress, goes_on=goes_on),
         )
+
+
+def _at_work(holder: Place | None) -> bool:
+    return holder is not None and alive(holder) is True
+
+
+def _settled_by(reserved: Reserved, progress: Progress, *, goes_on: bool) -> str | None:
+    """What settles a lease whose worker is gone: whoever goes on with the run, or with the work beside it."""
+    gone_with = reserved.holder is not None and gone(reserved.holder)
+    if not (gone_with or _is_of(reserved.lease, progress.gone)):
+        return None
+    if goes_on:
+        return f"raykit resume {reserved.experiment}"
+    return (
+        BESIDE[reserved.line].format(reserved.experiment) if gone_with and reserved.line in BESIDE else None
+    )
 
 
 def _is_of(lease: str, launches: Sequence[str]) -> bool:

@@ -52,9 +52,9 @@ class LeaseMoney:
     accelerators: int
     rate: int
     running: bool
-    """The launch that it was granted to has the run. Otherwise nobody knows what became of it."""
-    settles: bool = False
-    """Its launch is known to be gone, and whoever goes on with the experiment settles it."""
+    """Who it was granted to is at work. Otherwise nobody knows what became of it."""
+    settled_by: str | None = None
+    """The command that settles it: who it was granted to is known to be gone. None while only a person could say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
