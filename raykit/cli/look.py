@@ -226,7 +226,8 @@ def _waits_for_people(view: RunView, paused: InForce, name: str, now: float, at:
             return
     yield f"  {name} paused {ago(paused.at, now)}, at update {output.count(view.update)}, {by}"
     command = f"{ends(paused)}{at}"
-    if pause.cause in MONEY_CAUSES:
+    moved_at = None if view.money is None else view.money.moved_at
+    if pause.cause in MONEY_CAUSES and (moved_at is None or moved_at < paused.at):
         yield f"  -> raykit budget replan {view.experiment}{at} --reason ... --by NAME      then      {command}"
         yield f"     why: raykit budget show {view.experiment}{at}"
         return

@@ -540,6 +540,25 @@ def test_what_ends_a_pause_depends_on_its_cause(
     assert f"  -> {command}\n" in raykit("status").out
 
 
+def test_once_money_was_moved_a_pause_for_money_names_only_what_goes_on(
+    raykit: Raykit, tmp_path: Path
+) -> None:
+    # covers RAY-11
+    maker = paid(tmp_path)
+    maker.end("paused")
+    maker.release("paused")
+    at = time.time()
+    people.pause(maker.store, "experiment:refresh", reason="x", person="launch", cause="ceiling", at=at - 60)
+    replan = "  -> raykit budget replan refresh --reason ... --by NAME      then      raykit resume refresh\n"
+    assert replan in raykit("status").out
+    moved = raykit(
+        "budget", "replan", "refresh", "--ceiling", "1000", "--reason", "more", "--by", "mira", "--yes"
+    )
+    assert moved.code == 0, moved.err
+    said = raykit("status").out
+    assert "budget replan" not in said and "  -> raykit resume refresh\n" in said
+
+
 def test_status_shows_money(raykit: Raykit, tmp_path: Path) -> None:
     maker = paid(tmp_path)
     make_run(maker.store)

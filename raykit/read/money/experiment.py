@@ -13,7 +13,7 @@ from raykit.ids import sha256
 from raykit.plan import Lock, projection
 from raykit.read.money.account import Ledgers, approvals_of, rate_of_pool
 from raykit.read.money.view import HeldMoney, LeaseMoney, LineMoney, Money, Progress, RateMoney
-from raykit.records import Locked, Place, Reserved
+from raykit.records import Approved, Locked, Place, Replanned, Reserved
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.ledger import Ledger
@@ -117,7 +117,18 @@ def _money(
         approvals=tuple(approvals_of(ledger, name, digest)),
         rates=tuple(_rates(book, allocation, lock)),
         stop_rule=stop_rule(lock),
+        moved_at=_moved_at(ledger, name),
     )
+
+
+def _moved_at(ledger: Ledger, experiment: str) -> float | None:
+    moves = (
+        entry.at
+        for entry in reversed(ledger.entries)
+        for event in entry.events
+        if isinstance(event, Replanned | Approved) and event.experiment in (None, experiment)
+    )
+    return next(moves, None)
 
 
 def _leases(

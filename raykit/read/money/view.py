@@ -140,6 +140,8 @@ class Money:
     approvals: tuple[ApprovalMoney, ...]
     rates: tuple[RateMoney, ...]
     stop_rule: str
+    moved_at: float | None = None
+    """When a person last moved money of this experiment, or let it have more."""
 
     @property
     def planned(self) -> int:
