@@ -19,18 +19,18 @@ from PIL import Image
 
 from raykit.errors import StoreUnavailableError
 from raykit.read.search import RowRead, SearchRead, read_search
-from raykit.report import drawing, search_charts
+from raykit.report import drawing, search_charts, search_rows
 from raykit.report.search_charts import (
     COST,
     PARAMETERS,
     TRIALS,
     cost_figure,
-    parameters_figure,
     pareto,
     put_search_pictures,
     search_figures,
     trials_figure,
 )
+from raykit.report.search_parameters import MOST_PANELS, parameters_figure
 from raykit.store import layout
 from raykit.testing.memory import MemoryStore
 
@@ -147,7 +147,7 @@ def test_labels_of_what_is_far_never_lie_on_another(over: SearchRead) -> None:
     for gap_pt in (0.0, 5.0, 20.0, 50.0):
         across_pt = {row: width_pt / 4 + row * gap_pt for row in range(1, 5)}
         at = {row: math.exp(low + (high - low) * x / width_pt) for row, x in across_pt.items()}
-        found = search_charts._apart(axes, at, dict.fromkeys(at, "0.449"))
+        found = search_rows._apart(axes, at, dict.fromkeys(at, "0.449"))
         assert len(found) == 4, gap_pt
         lefts = [(line, across_pt[row] - 42.0 * (side < 0)) for row, (side, line) in found.items()]
         for (line, left), (other, beside) in itertools.combinations(lefts, 2):
@@ -201,7 +201,7 @@ def test_more_parameters_than_panels_are_named_below(over: SearchRead) -> None:
     space = {name: {"uniform": [0.0, 1.0]} for name in names}
     found = replace(over, rows=rows, registration=over.registration.model_copy(update={"space": space}))
     figure = parameters_figure(found)
-    assert len([axes for axes in figure.axes if axes.get_xlabel()]) == search_charts.MOST_PANELS
+    assert len([axes for axes in figure.axes if axes.get_xlabel()]) == MOST_PANELS
     assert "not drawn: p6, p7" in texts(figure)
 
 
