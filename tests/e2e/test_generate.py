@@ -38,7 +38,7 @@ from raykit.records import CandidateRejected, Claim, Rows
 from raykit.shards.units import unit_id
 from raykit.store import layout, open_store
 from raykit.store.candidates import act, read_candidate_registry
-from raykit.store.people import pause, read_acts, resume
+from raykit.store.people import cancel, pause, read_acts, resume
 from raykit.store.place import gone
 from raykit.testing.invariants import check_invariants
 
@@ -425,6 +425,24 @@ def test_a_launch_whose_ray_has_died_says_so_and_leaves(root: Path, victim: str)
     assert genray.manifest_bytes(root) == genray.alone(root)
     reserved, settled = genray.leases(root)
     assert reserved == set(settled)
+    check_invariants(open_store(str(root)))
+
+
+@pytest.mark.long
+def test_a_cancel_ends_it_for_good(root: Path) -> None:
+    """What is in hand is finished and paid for, what is published stays, and nothing goes on."""
+    running = begun(root)
+    cancel(open_store(str(root)), "tiny", reason="the teacher was wrong", person="mira", at=time.time())
+    code, out, err = running.end()
+    assert code == 3, err
+    assert "cancelled by mira" in out + err
+    assert living(genray.in_hand(root)) == []
+    reserved, settled = genray.leases(root)
+    assert reserved == set(settled)
+    before = genray.listing(root)
+    code, _, err = genray.launch(root).end()
+    assert code == 3 and "cancelled by mira: the teacher was wrong" in err
+    assert genray.listing(root) == before
     check_invariants(open_store(str(root)))
 
 

@@ -23,7 +23,7 @@ from raykit.read.qc import QcRead, read_qc
 from raykit.records import Reserved, Settled
 from raykit.store import open_store
 from raykit.store.ledger import Ledger
-from raykit.store.people import pause, read_acts, resume
+from raykit.store.people import cancel, pause, read_acts, resume
 from raykit.store.place import gone
 from raykit.testing.invariants import check_invariants
 
@@ -203,6 +203,22 @@ def test_killed_outright_it_leaves_nothing_that_the_next_one_does_not_see_to(
     assert counts(root) == ALL
     reserved, settled = leases(root)
     assert reserved == settled  # the dead one's, too: its claim says who held it
+    check_invariants(open_store(str(root)))
+
+
+@pytest.mark.long
+def test_a_cancel_ends_it_for_good(root: Path, started: Start) -> None:
+    """What is in hand is finished and paid for, and nothing goes on."""
+    running = started(qc="slow")
+    wait_for_work(root, running)
+    cancel(open_store(str(root)), "tiny", reason="the data was wrong", person="mira", at=time.time())
+    code, out, err = running.end()
+    assert code == 3, err
+    assert "cancelled by mira" in out + err
+    reserved, settled = leases(root)
+    assert reserved == settled
+    code, _, err = started().end()
+    assert code == 3 and "cancelled by mira: the data was wrong" in err
     check_invariants(open_store(str(root)))
 
 
