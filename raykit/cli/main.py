@@ -362,7 +362,3 @@ def _say(kind: str, text: str, code: int, *, as_json: bool) -> None:
 def _debug() -> None:
     if os.environ.get("RAYKIT_DEBUG") == "1":
         traceback.print_exc()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

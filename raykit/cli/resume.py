@@ -219,7 +219,7 @@ def _detach(site: Site, approved: Approving | None, *, json: bool) -> None:
         raise refusal
 
     handle, log = tempfile.mkstemp(prefix=f"raykit-{site.name}-", suffix=".log")
-    command = [sys.executable, "-m", "raykit.cli.main", "resume", site.name, "--root", site.root]
+    command = [sys.executable, "-m", "raykit", "resume", site.name, "--root", site.root]
     if approved is not None:
         command += ["--approve", plain(approved.amount), "--by", approved.person, "--scripted"]
     with os.fdopen(handle, "wb") as file:

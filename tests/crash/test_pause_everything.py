@@ -143,7 +143,7 @@ class Launch:
 def raykit(root: Path, *arguments: str) -> tuple[int, Any]:
     """A `raykit` command in a process that knows the root and nothing else; its exit code and what it says."""
     done = subprocess.run(
-        [sys.executable, "-m", "raykit.cli.main", *arguments, "--json"],
+        [sys.executable, "-m", "raykit", *arguments, "--json"],
         env={**os.environ, "RAYKIT_ROOT": str(root)},
         capture_output=True,
         text=True,

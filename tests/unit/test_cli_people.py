@@ -178,7 +178,7 @@ def test_a_pause_holds_for_another_process_that_only_sees_the_store(tmp_path: Pa
     maker = going(tmp_path)
     maker.end("paused")
     maker.release("paused")
-    command = [sys.executable, "-m", "raykit.cli.main"]
+    command = [sys.executable, "-m", "raykit"]
     environment = {**os.environ, "RAYKIT_ROOT": str(tmp_path), "RAYKIT_PERSON": "mira"}
     done = subprocess.run(
         [*command, "pause", "--reason", "power"], env=environment, capture_output=True, text=True, timeout=60

@@ -304,7 +304,7 @@ def on_a_terminal(root: Path, *arguments: str, size: tuple[int, int] = (40, 100)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "raykit.cli.main", "watch", *arguments],
+        [sys.executable, "-m", "raykit", "watch", *arguments],
         stdin=slave,
         stdout=slave,
         stderr=slave,
