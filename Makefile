@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 DEMO   := demo
 STORE  := $(DEMO)/store
 
-.PHONY: help install demo prove test test-ray test-store test-plain test-long check explore chaos bench clean
+.PHONY: help install demo prove test test-ray test-store test-plain test-long test-long-runs test-long-jobs check explore chaos bench clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -30,8 +30,9 @@ endif
 prove: $(STAMP)  ## kill that run five times at random moments: the two final digests are equal
 	$(BIN)/python -m jobs.prove --root $(DEMO)/prove
 
-# What `make test` leaves to other targets.
+# What `make test` leaves to other targets, and what `make test-long` takes of it.
 QUICK := not slow and not long and not gpu
+LONG  := long and not slow and not gpu
 
 test: $(STAMP)   ## the suite, in three lanes at once: under ten minutes on two cores
 	@$(MAKE) --no-print-directory -j3 --output-sync=target test-ray test-store test-plain
@@ -45,8 +46,16 @@ test-store: $(STAMP)
 test-plain: $(STAMP)
 	$(BIN)/python -m pytest -m "not ray and $(QUICK)" --ignore tests/crash --ignore tests/store --ignore tests/sim
 
-test-long: $(STAMP) ## whole runs that are killed, paused and gone on with, each of a minute or more
-	$(BIN)/python -m pytest -m "long and not slow and not gpu" --timeout 600
+test-long: $(STAMP) ## whole runs that are killed, paused and gone on with, each of a minute or more; in two lanes
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-long-runs test-long-jobs
+
+JOBS := tests/e2e/test_dashboard.py tests/e2e/test_jobs.py tests/e2e/test_search.py tests/e2e/test_search_training.py
+
+test-long-runs: $(STAMP)
+	$(BIN)/python -m pytest -m "$(LONG)" --timeout 600 tests $(JOBS:%=--ignore %)
+
+test-long-jobs: $(STAMP)
+	$(BIN)/python -m pytest -m "$(LONG)" --timeout 600 $(JOBS)
 
 check: $(STAMP)  ## lint, types, layers
 	$(BIN)/ruff check .
