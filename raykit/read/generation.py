@@ -179,7 +179,10 @@ def read_sets(
 
 
 def missing_approval(registry: Registry, experiment: str, teacher: str) -> str | None:
-    """The next act that lets a checkpoint make a set; None if one may. Whether its QC holds is judged at the launch."""
+    """The next act that lets a checkpoint make a set; None if one may. Whether its QC holds is judged at the launch.
+
+    Registered without an update, it is the checkpoint that the plan's rule selects, or else the newest.
+    """
     own = [each for each in registry.candidates.values() if each.said.experiment == experiment]
     meant = own if teacher == "selected" else [each for each in own if each.name == teacher]
     if any(usable_for(each, "generation") is not None for each in meant):
@@ -189,7 +192,7 @@ def missing_approval(registry: Registry, experiment: str, teacher: str) -> str |
         name = standing[-1].name
         return f"raykit candidates approve {name} --use generation --reason ... --by NAME"
     name = f"{experiment}-teacher" if teacher == "selected" else teacher
-    return f"raykit candidates register {name} {experiment}@UPDATE --role ROLE --by NAME"
+    return f"raykit candidates register {name} {experiment} --role production-candidate --by NAME"
 
 
 # --- one contract -------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def _named(registry: Registry, name: str, experiment: str, target: str) -> Candi
             field=field,
             value=name,
             rule=f"one of {', '.join(own)}" if own else "a registered candidate of this experiment",
-            remedy=f"raykit candidates register {name} {experiment}@UPDATE --role ROLE --by NAME",
+            remedy=f"raykit candidates register {name} {experiment} --role production-candidate --by NAME",
         )
     if found.said.experiment != experiment:
         whose = found.said.experiment or "elsewhere"
@@ -125,7 +125,8 @@ def _way_on(store: ObjectStore, own: list[Candidate], experiment: str, now: floa
         register = []
     else:
         name, update = f"{experiment}-teacher", _selected_update(store, experiment)
-        register = [f"raykit candidates register {name} {experiment}@{update} --role ROLE --by NAME"]
+        weights = f"{experiment}@{update}"
+        register = [f"raykit candidates register {name} {weights} --role production-candidate --by NAME"]
     whose = experiment if run == MAIN else f"{experiment}/{run}"
     review = f"raykit qc review {whose} --update {update} --verdict passed --note ... --by NAME"
     acts = [

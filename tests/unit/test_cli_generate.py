@@ -88,7 +88,10 @@ def test_status_of_all_sets_is_a_line_each(raykit: Raykit, store: LocalStore) ->
     make_set(store, contract=False)
     found = raykit("generate", "status")
     assert found.out.startswith("SET ") and "waiting" in found.out
-    assert "-> raykit candidates register digits-teacher digits@UPDATE --role ROLE --by NAME" in found.out
+    assert (
+        "-> raykit candidates register digits-teacher digits --role production-candidate --by NAME"
+        in found.out
+    )
     assert raykit("generate", "status", "--json").json[0]["state"] == "waiting"
 
 

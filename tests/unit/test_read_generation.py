@@ -68,7 +68,10 @@ def test_a_set_of_the_plan_waits_for_an_approved_checkpoint() -> None:
     make_set(store, contract=False)
     read = look(store)
     assert (read.state, read.words) == ("waiting", "waits for an approved checkpoint")
-    assert read.command == "raykit candidates register digits-teacher digits@UPDATE --role ROLE --by NAME"
+    assert (
+        read.command
+        == "raykit candidates register digits-teacher digits --role production-candidate --by NAME"
+    )
     assert (read.waits_for, read.made, read.rows) == ("a person", None, 40)
 
 
@@ -110,7 +113,7 @@ def test_only_the_candidate_that_the_plan_names_may_make_it() -> None:
     approve(store, candidate(make_set(store, contract=False, teacher="other"), "digits-best"), receipts=())
     read = look(store)
     assert read.state == "waiting" and read.command is not None
-    assert read.command.startswith("raykit candidates register other digits@")
+    assert read.command.startswith("raykit candidates register other digits --role")
 
 
 def test_a_plan_without_sets_has_none() -> None:
