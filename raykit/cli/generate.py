@@ -95,7 +95,7 @@ def generate(
     from raykit.report.sets import picture_key, put_samples
 
     said, found = _changed(changed, reuse, by, scripted), open_root(root)
-    with at_plan(plan, root), display(quiet=as_json) as shown:
+    with at_plan(plan, root, makes_sets=True), display(quiet=as_json) as shown:
         outcome = make(
             plan,
             root,

@@ -75,24 +75,33 @@ _PLAN = re.compile(r"(?<=raykit )((?:[a-z]+ ){1,2})PLAN\b")
 
 
 @contextmanager
-def at_plan(plan: Path, root: str | None = None) -> Iterator[None]:
+def at_plan(plan: Path, root: str | None = None, *, makes_sets: bool = False) -> Iterator[None]:
     """Commands in a refusal name this plan's file, where they would only say PLAN.
 
-    With `root`, a name that was typed where a file is meant is told how to go on with the experiment of that name.
+    With `root`, a name that was typed where a file is meant is told how to go on with the experiment of that name; a
+    command that `makes_sets` needs the file itself.
     """
     try:
         yield
     except RaykitError as error:
         name_plan(error, plan)
         if root is not None and isinstance(error, PlanError) and error.field == "PLAN" and not plan.exists():
-            _point_at_experiment(error, plan, root)
+            _point_at_experiment(error, plan, root, makes_sets=makes_sets)
         raise
 
 
-def _point_at_experiment(error: PlanError, plan: Path, root: str) -> None:
+def _point_at_experiment(error: PlanError, plan: Path, root: str, *, makes_sets: bool) -> None:
     """Say how an experiment goes on, if it is one that was typed and not a file."""
     name, found = plan.parts[0] if plan.parts else "", open_root(root)
     if name not in found.experiments():
+        return
+    if makes_sets:
+        error.rule = (
+            f'the plan file with name = "{name}": {name} is an experiment, and its file makes its sets'
+        )
+        error.remedy = (
+            f"raykit generate PLAN{at_root(root)}   or   raykit generate status {name}{at_root(root)}"
+        )
         return
     search = found.search(name) if found.has_search(name) else None
     resume = f"raykit resume {name}" if search is None else search.resume

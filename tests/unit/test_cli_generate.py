@@ -485,3 +485,15 @@ def test_a_refusal_names_the_plan_and_the_store(
     found = raykit("generate", "jobs/plan.toml", "--root", other)
     assert found.code == 3 and "temperature was 1.0, is 0.8" in found.err
     assert f'pass   raykit generate --root {other} jobs/plan.toml --changed "why"' in found.err
+
+
+@pytest.mark.parametrize("typed", ["digits", NAME])
+def test_a_name_where_the_plan_file_is_meant_is_told_so(
+    raykit: Raykit, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    make_set(store)
+    monkeypatch.chdir(tmp_path)
+    found = raykit("generate", typed)
+    assert found.code == 2 and 'the plan file with name = "digits"' in found.err
+    assert "pass   raykit generate PLAN   or   raykit generate status digits" in found.err
+    assert "raykit resume" not in found.err, "that makes no sets"
