@@ -31,7 +31,7 @@ from raykit.fleet.qc.pool import QcPool
 from raykit.fleet.session import start_local
 from raykit.ids import Digest
 from raykit.read.qc import QcRead, read_qc
-from raykit.records import EndReason, ExperimentEntry, Place, Receipt, Request, Reserved, Roster, Suite
+from raykit.records import EndReason, ExperimentEntry, Place, Receipt, Request, Reserved, Roster, Suite, Terms
 from raykit.store import layout, open_store
 from raykit.store.base import ObjectStore
 from raykit.store.log import Log
@@ -117,6 +117,10 @@ class FakeDoor:
     settled: dict[str, tuple[int, EndReason]] = field(default_factory=dict)
     contracts: set[Digest | None] = field(default_factory=set)
     holders: set[Place | None] = field(default_factory=set)
+    granted_ms: int | None = None
+    """What is granted instead of all that is asked for."""
+    least_ms: int | None = None
+    """The least that was asked for."""
 
     def reserve(self, request: Wanted, *, role: str, contract: str | None = None) -> Lease:
         if self.refuses is not None:
@@ -124,22 +128,22 @@ class FakeDoor:
         assert role == request.line == self.role
         self.contracts.add(contract)
         self.holders.add(request.holder)
+        self.least_ms = request.least_ms
         self.reserved.append(request.lease)
-        event = Reserved(
-            lease=request.lease,
-            experiment=request.experiment,
-            line=request.line,
-            worst=0,
-            terms=request.terms,
-            charged=0,
-            below=0,
-        )
-        return Lease(reserved=event, at=0.0, worst=0, time_ms=request.terms.time_ms)
+        return self._lease(request.lease, self.granted_ms or request.terms.time_ms)
 
-    def renew(self, lease: str, *, time_ms: int) -> Any:
+    def _lease(self, name: str, time_ms: int) -> Lease:
+        terms = Terms(accelerators=1, rate=0, source="a test", time_ms=time_ms)
+        event = Reserved(
+            lease=name, experiment="tiny", line=self.role, worst=0, terms=terms, charged=0, below=0
+        )
+        return Lease(reserved=event, at=0.0, worst=0, time_ms=time_ms)
+
+    def renew(self, lease: str, *, time_ms: int, least_ms: int | None = None) -> Any:
         if self.refuses is not None:
             raise self.refuses
         self.renewed.append((lease, time_ms))
+        return self._lease(lease, time_ms)
 
     def settle(self, lease: str, *, time_ms: int, reason: EndReason, how: str, at_most: bool = False) -> Any:
         self.settled[lease] = (time_ms, reason)

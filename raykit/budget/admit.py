@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from raykit.budget.amounts import PERMILLE, as_input, measured, plain, shown, worst_of
+from raykit.budget.amounts import PERMILLE, affordable_ms, as_input, measured, plain, shown, worst_of
 from raykit.budget.book import IDLE, Allocation, Book, Lease, running
+from raykit.budget.lines import RECOVERY
 from raykit.budget.rates import Quote, newest
 from raykit.errors import (
     ApprovalError,
@@ -55,6 +56,8 @@ class Request:
     """Digest of the consequential part of the plan's lock: what an approval has to name."""
     run: str | None = None
     """The trial of a search that it is for."""
+    least_ms: int | None = None
+    """The shortest time that is worth starting with, where less than all of the terms' may be granted."""
     holder: Place | None = None
     """The process that ends the worker; without it, nothing but its time says that the worker is over."""
 
@@ -79,6 +82,10 @@ class Bound(NamedTuple):
 
     def allows(self, total: int) -> bool:
         return total <= self.amount if self.inclusive else total < self.amount
+
+    def left(self, total: int) -> int:
+        """How much more it allows beyond a total."""
+        return self.amount - total - (0 if self.inclusive else 1)
 
     @property
     def words(self) -> str:
@@ -143,7 +150,9 @@ def admit(
             rule=f"{NEXT_STEPS}; full runs wait for a recorded repair and a check that passes again",
             remedy=f'raykit resume {request.experiment} --repair "what you changed"',
         )
-    request = replace(request, terms=_at_newest_rate(book, allocation, request))
+    terms = _at_newest_rate(book, allocation, request)
+    room = room_left(book, allocation, request.line, request.projection, now=now)
+    request = replace(request, terms=_within(terms, room, request.least_ms))
     worst = worst_of(request.terms)
     if worst > 0:
         require_planned(book, allocation)
@@ -188,6 +197,28 @@ def _at_newest_rate(book: Book, allocation: Allocation, request: Request) -> Ter
     terms = request.terms
     quote = newest(book, allocation, request.line, Quote(terms.rate, terms.source, terms.margin_permille))
     return terms.model_copy(update=quote._asdict())
+
+
+def _within(terms: Terms, room: int, least_ms: int | None) -> Terms:
+    """The terms, or as much of their time as there is room for; the least that is asked for where that is not there."""
+    if least_ms is None or worst_of(terms) <= max(room, 0):
+        return terms
+    paid_ms = affordable_ms(
+        room - terms.fixed, terms.accelerators, terms.rate, margin_permille=terms.margin_permille
+    )
+    assert paid_ms is not None, "what costs nothing fits"
+    return terms.model_copy(update={"time_ms": min(terms.time_ms, max(least_ms, paid_ms))})
+
+
+def room_left(book: Book, allocation: Allocation, line: str, projection: str | None, *, now: float) -> int:
+    """What may be reserved on a line now: the least that any of the bounds leaves."""
+    name, alike = allocation.experiment, book.alternatives(allocation.planned.decision)
+    return min(
+        allocation.remaining(line),
+        plan_bound(book, allocation, projection).left(allocation.charged + book.idle_cost(now, name)),
+        decision_bound(book, allocation.planned.decision).left(sum(each.charged for each in alike)),
+        bound(book, name, projection).left(book.charged + book.idle_cost(now)),
+    )
 
 
 def _require_rate(book: Book, allocation: Allocation, line: str, rate: int, source: str) -> None:
@@ -242,8 +273,21 @@ def _require_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
             field=asked.line,
             value=shown(asked.more, book.unit),
             rule="no line takes from another; recovery and confirmation stay reserved",
-            remedy=f"raykit budget replan {asked.allocation.experiment} --reason ... --by NAME",
+            remedy=way_to_pay(asked.allocation, asked.line, asked.more - left),
         )
+
+
+def way_to_pay(allocation: Allocation, line: str, short: int, *, under: int = 0) -> str:
+    """The command that gives a line so much more, out of recovery; the ceiling rises by `under`, or by what recovery
+    lacks."""
+    command = f"raykit budget replan {allocation.experiment}"
+    spare = max(0, allocation.remaining(RECOVERY)) if RECOVERY in allocation.lines else 0
+    higher = max(under, short - spare)
+    if short > 0:
+        command += f" --move {RECOVERY}:{line}={plain(short)}"
+    if higher > 0:
+        command += f" --ceiling {plain(allocation.ceiling + higher)}"
+    return f"{command} --reason ... --by NAME"
 
 
 def _require_plan_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
@@ -318,8 +362,12 @@ def _approve_plan(allocation: Allocation) -> str:
 # --- going on and ending ------------------------------------------------------------------------------------
 
 
-def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float) -> Accrued | None:
+def accrue(
+    book: Book, lease: str, *, cost: int, time_ms: int, least_ms: int | None = None, now: float
+) -> Accrued | None:
     """Renew a lease: it may go on until `time_ms` after its start. None if it is that long already.
+
+    With `least_ms` it may be less, down to that, where the money is short.
 
     Raises:
         LeaseLostError: there is no such lease, or it has ended.
@@ -333,7 +381,11 @@ def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float) -> Ac
     if time_ms <= held.time_ms:
         return None
     allocation, reserved = running(book, held.reserved.experiment), held.reserved
-    worst = worst_of(reserved.terms.model_copy(update={"time_ms": time_ms}))
+    terms = reserved.terms.model_copy(update={"time_ms": time_ms})
+    room = room_left(book, allocation, reserved.line, reserved.projection, now=now)
+    least_ms = None if least_ms is None else max(least_ms, held.time_ms + 1)
+    terms = _within(terms, held.worst + room, least_ms)
+    worst = worst_of(terms)
     more = worst - held.worst
     if more > 0:
         require_planned(book, allocation)
@@ -341,7 +393,7 @@ def accrue(book: Book, lease: str, *, cost: int, time_ms: int, now: float) -> Ac
         costs = f"lease {lease} of {reserved.line} needs {shown(more, book.unit)} more"
         _require_room(book, _Asked(allocation, reserved.line, reserved.projection, more), costs, now)
     with as_input():
-        return Accrued(lease=lease, cost=cost, worst=worst, time_ms=time_ms)
+        return Accrued(lease=lease, cost=cost, worst=worst, time_ms=terms.time_ms)
 
 
 def settle(
@@ -423,6 +475,8 @@ def _require_same(book: Book, known: Lease, request: Request) -> None:
     if not known.open:
         raise LeaseLostError(f"lease {held.lease} has ended: {known.reason}", field="lease", value=held.lease)
     granted = (held.terms.accelerators, known.time_ms, known.worst)
+    if request.least_ms is not None:
+        terms = terms.model_copy(update={"time_ms": min(terms.time_ms, request.least_ms)})
     wanted = (terms.accelerators, terms.time_ms, worst_of(terms))
     if any(want > grant for want, grant in zip(wanted, granted, strict=True)):
         raise ConflictError(

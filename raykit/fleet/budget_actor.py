@@ -135,7 +135,7 @@ class BudgetActor:
 
         return await self._decide(Wanted(ask=ask, read=read, experiment=request.experiment))
 
-    async def renew(self, lease: str, time_ms: int) -> Lease | RaykitError:
+    async def renew(self, lease: str, time_ms: int, least_ms: int | None) -> Lease | RaykitError:
         """Let a lease go on until `time_ms` after its start, unless it may already."""
 
         def ask(acts: Acts, now: float) -> Ask:
@@ -143,7 +143,7 @@ class BudgetActor:
                 held = require_open(book, lease)
                 so_far_ms = min(elapsed_ms(held, now), held.time_ms)
                 cost = measured(held.reserved.terms, so_far_ms)
-                return accrue(book, lease, cost=cost, time_ms=time_ms, now=now)
+                return accrue(book, lease, cost=cost, time_ms=time_ms, least_ms=least_ms, now=now)
 
             return decide
 
@@ -265,8 +265,10 @@ class Teller:
         answer: Lease = self._ask("reserve", request, role, contract, hold_s=self.hold_s)
         return answer
 
-    def renew(self, lease: str, *, time_ms: int) -> Lease:
+    def renew(self, lease: str, *, time_ms: int, least_ms: int | None = None) -> Lease:
         """Let a lease go on until `time_ms` after its start, unless it may already.
+
+        With `least_ms` it may be less, down to that, where the money is short; the answer has what it is.
 
         Raises:
             Refused: money has to be moved first.
@@ -274,7 +276,7 @@ class Teller:
             Broken: the lease has ended, or the ledger is damaged.
             Unknown: nobody answered, or not for certain. Asking again is safe.
         """
-        answer: Lease = self._ask("renew", lease, time_ms, hold_s=self.hold_s)
+        answer: Lease = self._ask("renew", lease, time_ms, least_ms, hold_s=self.hold_s)
         return answer
 
     def settle(

@@ -145,16 +145,25 @@ class LedgerMachine(RuleBasedStateMachine):
             self.admit(1, name, on, cost, MICRO)
 
     def admit(
-        self, n: int, name: str, on: str, cost: int, rate: int, *, late: bool = False, fixed: int = 0
+        self,
+        n: int,
+        name: str,
+        on: str,
+        cost: int,
+        rate: int,
+        *,
+        late: bool = False,
+        fixed: int = 0,
+        least: int | None = None,
     ) -> None:
+        time_ms = cost * HOUR_MS // MICRO
         request = Request(
             lease=f"lease-{len(self.asked)}",
             experiment=name,
             line=on,
-            terms=Terms(
-                accelerators=1, rate=rate, source="a test", time_ms=cost * HOUR_MS // MICRO, fixed=fixed
-            ),
+            terms=Terms(accelerators=1, rate=rate, source="a test", time_ms=time_ms, fixed=fixed),
             projection=digest(name),
+            least_ms=None if least is None else min(time_ms, time_ms * least // 1000),
         )
         self.asked.append(request)
         if late and len(self.late) < 4:
@@ -169,6 +178,10 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(n=which, name=experiments, on=lines, cost=st.sampled_from(COSTS[:4]))
     def admit_little(self, n: int, name: str, on: str, cost: int) -> None:
         self.admit(n, name, on, cost, MICRO)
+
+    @rule(n=which, name=experiments, on=lines, cost=costs, least=shares)
+    def admit_at_least(self, n: int, name: str, on: str, cost: int, least: int) -> None:
+        self.admit(n, name, on, cost, MICRO, least=least)
 
     @rule(n=which, name=experiments, cost=st.sampled_from(COSTS[:4]), rate=st.sampled_from(RATES))
     def admit_at_todays_rate(self, n: int, name: str, cost: int, rate: int) -> None:
@@ -211,7 +224,7 @@ class LedgerMachine(RuleBasedStateMachine):
         held = self.reader.book.leases.get(request.lease)
         if more and held is not None:
             terms = request.terms.model_copy(update={"time_ms": held.time_ms + more})
-            assert self.ask(n, self.reserving(replace(request, terms=terms))) is None
+            assert self.ask(n, self.reserving(replace(request, terms=terms, least_ms=None))) is None
             return
         made = self.reserve(n, request)
         assert not (held is not None and made), "a lease is reserved once"
@@ -256,11 +269,20 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # --- how leases go on and end ---------------------------------------------------------------------------
 
-    @rule(n=which, at=any_of, longer=st.sampled_from([0, 1, 100, 400]))
-    def accrue(self, n: int, at: int, longer: int) -> None:
+    @rule(n=which, at=any_of, longer=st.sampled_from([0, 1, 100, 400]), short=st.booleans())
+    def accrue(self, n: int, at: int, longer: int, short: bool) -> None:
         lease = self.pick(at)
         time_ms = lease.terms.time_ms * (1000 + longer) // 1000
-        self.ask(n, lambda book: accrue(book, lease.lease, cost=0, time_ms=time_ms, now=self.now))
+        least_ms = lease.terms.time_ms if short else None
+
+        def decide(book: Book) -> Record | None:
+            held = book.leases.get(lease.lease)
+            paid_ms = 0 if held is None else held.time_ms
+            made = accrue(book, lease.lease, cost=0, time_ms=time_ms, least_ms=least_ms, now=self.now)
+            assert made is None or paid_ms < made.time_ms <= time_ms, "a renewal takes nothing back"
+            return made
+
+        self.ask(n, decide)
 
     @rule(n=which, at=any_of, share=shares, at_most=st.booleans())
     def settle(self, n: int, at: int, share: int, at_most: bool) -> None:

@@ -133,6 +133,38 @@ def test_work_that_costs_nothing_always_fits_and_is_still_reserved() -> None:
     assert account.sound()
 
 
+@pytest.mark.parametrize(
+    ("asked_h", "least_h", "granted_h"),
+    [(3, 0.1, 2), (1.5, 0.1, 1.5), (3, 2, 2), (3, None, None), (3, 2.1, None)],
+)
+def test_what_is_left_is_granted_down_to_the_least_that_is_worth_it(
+    account: Account, asked_h: float, least_h: float | None, granted_h: float | None
+) -> None:
+    """covers BUD-12: 2 of the line are left, and 1 an hour."""
+    account.reserve("first", "a", "train", 4)
+    least_ms = None if least_h is None else int(least_h * HOUR_MS)
+    wanted = request("two", asked_h, least_ms=least_ms)
+    if granted_h is None:
+        found = refused(account, BudgetError, lambda book: admit(book, wanted), "the line has 2.00 left")
+        short = asked_h if least_h is None else least_h
+        assert f"--move recovery:train={short - 2:g}" in (found.remedy or "")
+        return
+    (made,) = account.ask(lambda book: admit(book, wanted, now=0.0))
+    assert isinstance(made, Reserved)
+    assert (made.worst, made.terms.time_ms) == (amount(granted_h), granted_h * HOUR_MS)
+    before = account.raw()
+    assert account.ask(lambda book: admit(book, wanted, now=0.0)) == (), "asked again it is the same lease"
+    assert account.raw() == before and account.sound()
+
+
+def test_the_ceiling_has_to_rise_by_what_recovery_lacks(account: Account) -> None:
+    account.reserve("first", "a", "train", 6)
+    found = refused(
+        account, BudgetError, lambda book: admit(book, request("two", 3)), "the line has 0.00 left"
+    )
+    assert (found.remedy or "").startswith("raykit budget replan a --move recovery:train=3.00 --ceiling 17.00 ")
+
+
 # covers BUD-25
 def test_scratch_is_an_allowance_of_its_own(account: Account) -> None:
     account.reserve("debug-1", "a", "debug", 1)
@@ -388,6 +420,21 @@ def test_a_renewal_meets_every_bound_that_a_start_meets() -> None:
     account.approve("a", amount(16))
     refused(account, BudgetError, renew("one", 6.5), "the line has 4.00 left")
     assert account.ask(renew("one", 6))
+    assert account.sound()
+
+
+def test_a_renewal_takes_what_is_left(account: Account) -> None:
+    account.reserve("one", "a", "train", 1)
+    account.reserve("two", "a", "train", 4)
+
+    def longer(least_h: float) -> Callable[[Book], Accrued | None]:
+        times = {"time_ms": 3 * HOUR_MS, "least_ms": int(least_h * HOUR_MS)}
+        return lambda book: accrue(book, "one", cost=0, now=0.0, **times)
+
+    refused(account, BudgetError, longer(2.5), "the line has 1.00 left")
+    (made,) = account.ask(longer(0))
+    assert isinstance(made, Accrued) and (made.worst, made.time_ms) == (amount(2), 2 * HOUR_MS)
+    refused(account, BudgetError, longer(0), "the line has 0.00 left")
     assert account.sound()
 
 

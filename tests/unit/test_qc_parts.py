@@ -12,10 +12,10 @@ import pytest
 from makeqc import QcMaker, make_trained
 from qcray import FakeDoor
 
-from raykit.errors import BudgetError, DeadlineError
+from raykit.errors import BudgetError, CancelledError, DeadlineError, ReplanError
 from raykit.fleet.pool import crew
 from raykit.fleet.pool.desk import Lost
-from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
+from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, LEAST_S, RENEW_S, Price, WorkerLease
 from raykit.fleet.qc.desk import QcDesk
 from raykit.read.qc import read_qc
 from raykit.records import Claim, Measured, Place
@@ -66,15 +66,48 @@ def test_a_renewal_that_is_not_answered_is_asked_for_again() -> None:
     assert len(door.renewed) == 1
 
 
-def test_a_renewal_that_is_refused_is_final() -> None:
+def test_what_is_paid_for_is_used_though_nobody_pays_for_more() -> None:
     door = FakeDoor()
     held = lease(door)
     door.refuses = BudgetError("the line is used up")
     until = held.paid_until
-    held.keep(until - 1)
+    held.keep(until - 200)
+    held.keep(until - 20.5, unit_s=20.0)
+    assert (held.refused, held.paid_until) == (None, until)
+    held.keep(until - 20, unit_s=20.0)  # not enough for another unit
     door.refuses = None
     held.keep(until - 0.5)
     assert (held.refused, held.paid_until, door.renewed) == ("the line is used up", until, [])
+
+
+def test_money_that_comes_in_time_renews_it() -> None:
+    door = FakeDoor()
+    held = lease(door)
+    door.refuses = ReplanError("an hour costs more now")
+    until = held.paid_until
+    held.keep(until - 200)
+    door.refuses = None
+    held.keep(until - 200 + AGAIN_S)
+    held.keep(until)
+    assert held.refused is None and held.paid_until > until
+
+
+def test_a_lease_that_has_ended_is_left_at_once() -> None:
+    door = FakeDoor()
+    held = lease(door)
+    door.refuses = CancelledError("cancelled by ada")
+    held.keep(held.paid_until - 200)
+    assert held.refused == "cancelled by ada"
+
+
+@pytest.mark.parametrize("granted_s", [LEASE_S, 90.0])
+def test_a_lease_is_as_long_as_it_was_granted(granted_s: float) -> None:
+    """Where the money is short, less than usual; but enough for a unit."""
+    door = FakeDoor(granted_ms=int(granted_s * 1000))
+    held = WorkerLease(door, "f00d-qc-1", experiment="digits", role="qc", contract="s" * 64, price=Price())
+    held.reserve(100.0, unit_s=45.0)
+    assert door.least_ms == int((LEAST_S + 45.0) * 1000)
+    assert held.paid_until == 100.0 + granted_s - BACKSTOP_S
 
 
 def test_a_lease_names_the_process_that_ends_its_worker() -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from raykit.budget import acts as money
-from raykit.budget.admit import Request, plan_bound
-from raykit.budget.amounts import plain, shown
-from raykit.budget.book import Allocation, Book
+from raykit.budget.admit import Request, plan_bound, way_to_pay
+from raykit.budget.amounts import shown
+from raykit.budget.book import Book
 from raykit.errors import BudgetError, ReplanError
 from raykit.fleet.door import launch_of, reserve
-from raykit.fleet.pool.lease import Price, lease_terms
+from raykit.fleet.pool.lease import LEAST_S, UNIT_S, Price, lease_terms
 from raykit.fleet.site import Site
 from raykit.fleet.spending import (
     Approving,
@@ -89,6 +89,7 @@ def require_payable(site: Site, acts: Acts, approved: Approving | None = None) -
         line=LINE,
         terms=lease_terms(price),
         projection=attempts.projection,
+        least_ms=int((LEAST_S + UNIT_S) * 1000),
     )
     reserve(draft, request, role="generate", acts=acts, failed=attempts.failed, now=now)
     return Tried(book=draft, projection=attempts.projection)
@@ -184,14 +185,5 @@ def require_affordable(
         field=LINE,
         value=shown(worst, unit),
         rule="what is projected at worst is set aside before the fan-out",
-        remedy=_way_on(allocation, worst, line, under),
+        remedy=way_to_pay(allocation, LINE, worst - line, under=max(0, worst - under)),
     )
-
-
-def _way_on(allocation: Allocation, worst: int, line: int, under: int) -> str:
-    command = f"raykit budget replan {allocation.experiment}"
-    if worst > line:
-        command += f" --move recovery:{LINE}={plain(worst - line)}"
-    if worst > under:
-        command += f" --ceiling {plain(allocation.ceiling + worst - under)}"
-    return f"{command} --reason ... --by NAME"

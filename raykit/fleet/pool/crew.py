@@ -14,7 +14,7 @@ from raykit.errors import RaykitError, Unknown
 from raykit.fleet.pool.actor import Orders, Task, clear
 from raykit.fleet.pool.desk import Lost
 from raykit.fleet.pool.hired import HiredWorker, options_of
-from raykit.fleet.pool.lease import WorkerLease
+from raykit.fleet.pool.lease import UNIT_S, WorkerLease
 from raykit.fleet.pool.settings import Hiring
 from raykit.records import EndReason
 from raykit.steer import End, Hired
@@ -72,6 +72,8 @@ class Crew:
         """Why those in a row came to an end that have come to nothing."""
         self.refusal: RaykitError | None = None
         """Why none may be started now."""
+        self.unit_s = UNIT_S
+        """What one more unit takes: nobody begins who is paid for less."""
         self._deserted = False
         """Whoever closes the pool does not wait for what is still under way."""
         self._hiring = hiring
@@ -127,7 +129,7 @@ class Crew:
             worker.hear(now)
             if worker.turns > turns:
                 self.failed_starts = []
-            if self._may_ask and not worker.lease.keep(now):
+            if self._may_ask and not worker.lease.keep(now, unit_s=self.unit_s):
                 self._unheard()
             if worker.lease.refused is not None:
                 worker.leave(worker.lease.refused)
@@ -175,7 +177,7 @@ class Crew:
     def _reserved(self, lease: WorkerLease, now: float) -> bool:
         """Whether a worker is paid for; where nobody answers for long, that is a refusal, too."""
         try:
-            lease.reserve(now)
+            lease.reserve(now, unit_s=self.unit_s)
         except RaykitError as error:
             self._again = now + REFUSED_S
             self._unanswered = self._unanswered + 1 if isinstance(error, Unknown) else UNANSWERED

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from raykit.budget.admit import Request
 from raykit.budget.book import Lease
-from raykit.errors import RaykitError, Unknown
+from raykit.errors import ApprovalError, BudgetError, RaykitError, ReplanError, Unknown
 from raykit.pauses import Role
 from raykit.records import EndReason, Terms
 from raykit.store.place import this_place
@@ -18,6 +18,10 @@ RENEW_S: Final = 300.0
 """A lease is renewed once so little of it is left."""
 AGAIN_S: Final = 20.0
 """Between two tries at what was not answered."""
+LEAST_S: Final = 30.0
+"""What is left of the money is taken, too, down to so much: a worker has to come up and to do something."""
+UNIT_S: Final = 30.0
+"""What a unit is taken to need as long as none has been seen."""
 BACKSTOP_S: Final = 5.0
 """So long before the end of what is paid for, a worker is ended."""
 
@@ -27,7 +31,7 @@ class PoolDoor(Protocol):
 
     def reserve(self, request: Request, *, role: Role, contract: str | None = None) -> Lease: ...
 
-    def renew(self, lease: str, *, time_ms: int) -> Lease: ...
+    def renew(self, lease: str, *, time_ms: int, least_ms: int | None = None) -> Lease: ...
 
     def settle(
         self, lease: str, *, time_ms: int, reason: EndReason, how: str, at_most: bool = False
@@ -66,7 +70,7 @@ class WorkerLease:
         """`role` is also the line that pays; a pause of the `contract` refuses it."""
         self.name = name
         self.refused: str | None = None
-        """Why it is not renewed."""
+        """Why it is not renewed, once too little is left of it for another unit."""
         self._door = door
         self._experiment = experiment
         self._role = role
@@ -75,14 +79,17 @@ class WorkerLease:
         self._at = 0.0
         self._until = 0.0
         self._again = 0.0
+        self._short: str | None = None
+        """Why nobody pays for more of it now."""
 
     @property
     def paid_until(self) -> float:
         """When its worker has to be ended."""
         return self._until - BACKSTOP_S
 
-    def reserve(self, now: float) -> None:
-        """Reserve what the worker may hold at first.
+    def reserve(self, now: float, *, unit_s: float = UNIT_S) -> None:
+        """Reserve what the worker may hold at first: less than usual where the money is short, but enough for a unit,
+        which takes `unit_s`.
 
         Raises:
             Refused: a person has to act first.
@@ -96,25 +103,34 @@ class WorkerLease:
             line=self._role,
             terms=lease_terms(self._price),
             projection=self._price.projection,
+            least_ms=int((LEAST_S + unit_s) * 1000),
             holder=this_place(),
         )
-        self._door.reserve(request, role=self._role, contract=self._contract)
-        self._at, self._until = now, now + LEASE_S
+        granted = self._door.reserve(request, role=self._role, contract=self._contract)
+        self._at, self._until = now, now + granted.time_ms / 1000
 
-    def keep(self, now: float) -> bool:
-        """Renew it, once little of it is left; `refused` says why it will not go on. False if nobody answered."""
-        if self.refused is not None or self._until - now > RENEW_S or now < self._again:
+    def keep(self, now: float, *, unit_s: float = UNIT_S) -> bool:
+        """Renew it, once little of it is left. False if nobody answered.
+
+        Where nobody pays for more, what is paid for is used: `refused` says so once it is not enough for another unit.
+        """
+        left_s = self._until - now
+        if self._short is not None and left_s <= unit_s + BACKSTOP_S:
+            self.refused = self._short
+        if self.refused is not None or left_s > RENEW_S or now < self._again:
             return True
-        time_ms = int((now - self._at + LEASE_S) * 1000)
+        self._again = now + AGAIN_S
+        time_ms, least_s = int((now - self._at + LEASE_S) * 1000), self._until - self._at + AGAIN_S
         try:
-            self._door.renew(self.name, time_ms=time_ms)
+            granted = self._door.renew(self.name, time_ms=time_ms, least_ms=int(least_s * 1000))
         except Unknown:
-            self._again = now + AGAIN_S
             return False
+        except (ApprovalError, BudgetError, ReplanError) as error:
+            self._short = str(error)
         except RaykitError as error:
             self.refused = str(error)
         else:
-            self._until = now + LEASE_S
+            self._short, self._until = None, self._at + granted.time_ms / 1000
         return True
 
     def settle(self, now: float, *, reason: EndReason) -> None:

@@ -44,6 +44,8 @@ from raykit.store.base import ObjectStore
 LONGEST_REST_S: Final = 10.0
 PAUSED_S: Final = 60.0
 """What a worker may take to finish its unit once a pause is in force."""
+TIMES_A_UNIT: Final = 2.0
+"""What one more unit may take, for whoever is paid for only so much: times what they took so far."""
 CLAIM_SLACK_S: Final = 15.0
 """A claim holds so much longer than its pool lets a worker take: the pool says first what became of it."""
 GAP_S: Final = 10.0
@@ -266,6 +268,8 @@ class Pool:
         if desk is None or found is None:
             return
         seen = self._seen(found, now)
+        if seen.unit is not None:
+            self._crew.unit_s = TIMES_A_UNIT * seen.unit.took_s
         if seen.stop is not None:
             self._crew.leave(seen.stop.why)
         self._crew.leave("its plan was locked anew", but=found.contract)
