@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raykit.cli import money as show_money
-from raykit.cli import output
+from raykit.cli import output, setlines
 from raykit.cli.accounts import account_names, experiment_ledger, known_plan, no_budget
 from raykit.cli.options import (
     DEFAULT_ROOT,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from raykit.budget.worst import Sizing
     from raykit.plan import Plan
     from raykit.read import Root as ReadRoot
+    from raykit.read.setview import SetRead
     from raykit.records import Line, Record
     from raykit.store.base import ObjectStore
     from raykit.store.ledger import Ledger
@@ -136,7 +137,7 @@ def replan(
     """
     from raykit.budget import acts
     from raykit.budget.lines import proposal
-    from raykit.cli.lifting import resume_command
+    from raykit.cli.lifting import resume_command, waiting_sets
 
     person = person_of(by)
     store = open_root(root).store
@@ -179,9 +180,11 @@ def replan(
 
     written = ledger.decide(decide, at=time.time())
     sizing = _sizing(store, plan, ledger.book, new_ceiling)
-    short = _short(ledger.book.allocations[name], sizing, _next_trial(store, plan))
+    sets = waiting_sets(store, plan)
+    # Of a run that is trained nothing goes on but its sets.
+    short = None if sets else _short(ledger.book.allocations[name], sizing, _next_trial(store, plan))
     on = f"{resume_command(store, plan)}{at_root(root)}"
-    _tell_replan(ledger, name, seen, short, on, new=bool(written), root=root, as_json=as_json)
+    _tell_replan(ledger, name, seen, short, on, sets, new=bool(written), root=root, as_json=as_json)
 
 
 def _next_trial(store: ObjectStore, plan: Plan) -> str | None:
@@ -280,6 +283,7 @@ def _tell_replan(
     seen: Allocation,
     short: str | None,
     on: str,
+    sets: Sequence[SetRead],
     *,
     new: bool,
     root: str,
@@ -303,7 +307,10 @@ def _tell_replan(
     if not new:
         print(f"  the budget of {name} is so already; nothing was written")
         return
-    if short is None:
+    if sets:
+        print(f"  replanned (entry {number})")
+        output.print_lines(text for read in sets for text in setlines.standing(read, at_root(root)))
+    elif short is None:
         print(f"  replanned (entry {number}).  Continue: {on}")
     else:
         print(f"  replanned (entry {number}), and not enough: {short}")

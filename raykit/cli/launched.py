@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import typer
 
-from raykit.cli import output
+from raykit.cli import output, setlines
 from raykit.cli.approving import until_approved
-from raykit.cli.lifting import ways_on
+from raykit.cli.lifting import waiting_sets, ways_on
 from raykit.cli.options import LAUNCH, at_root
 from raykit.cli.progress import display
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
     from raykit.pauses import InForce
-    from raykit.read.setview import SetRead
 
 
 def run_launch(
@@ -65,27 +62,10 @@ def run_launch(
         output.print_json({**_record(outcome), **lifting})
     else:
         typer.echo(_text(outcome, site, lifted))
-        for each in _open_sets(site) if outcome.already else ():
-            output.print_lines(set_lines(each, at_root(site.root)))
+        for each in waiting_sets(site.store, site.plan) if outcome.already else ():
+            output.print_lines(setlines.standing(each, at_root(site.root)))
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
-
-
-def _open_sets(site: Site) -> list[SetRead]:
-    """The synthetic sets of a trained run that wait for somebody."""
-    from raykit.read.generation import read_sets
-
-    if not site.plan.generate:
-        return []
-    return [read for read in read_sets(site.store, site.name, now=time.time()) if read.command is not None]
-
-
-def set_lines(read: SetRead, at: str) -> Iterator[str]:
-    """How far a set is, and the command that goes on with it."""
-    from raykit.cli.setlines import line, way_on
-
-    yield f"  {line(read)}"
-    yield from way_on(read, at)
 
 
 def _record(outcome: Outcome) -> dict[str, object]:

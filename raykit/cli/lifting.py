@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raykit.fleet.spending import Approving
     from raykit.pauses import Acts, InForce, Role
     from raykit.plan import Plan
+    from raykit.read.setview import SetRead
     from raykit.search import SearchState
     from raykit.store.base import ObjectStore
 
@@ -166,6 +167,27 @@ def resume_command(store: ObjectStore, plan: Plan) -> str:
         StoreUnavailableError: the store did not answer.
     """
     return f"raykit resume {plan.name}{' --by NAME' if ended_by_budget(store, plan) else ''}"
+
+
+def waiting_sets(store: ObjectStore, plan: Plan) -> list[SetRead]:
+    """The synthetic sets of a run that has trained to its end, as far as they wait for somebody; none before that.
+
+    Raises:
+        CorruptError: a log or a record is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    from raykit.store.log import RunLog
+
+    if plan.search is not None or not plan.generate:
+        return []
+    log = RunLog(store, plan.name, "main", by="reader")
+    log.refresh()
+    if not log.state.completed:
+        return []
+    # Here, because it needs numpy: who generates nothing does without.
+    from raykit.read.generation import read_sets
+
+    return [read for read in read_sets(store, plan.name, now=time.time()) if read.command is not None]
 
 
 def ways_on(site: Site) -> Iterator[str]:

@@ -24,12 +24,14 @@ from raykit.cli.options import (
     require_whole,
     words,
 )
+from raykit.cli.setlines import PERSON_ENDS
 from raykit.errors import DeadlineError, NotFoundError
 
 if TYPE_CHECKING:
     from raykit.read import Root as ReadRoot
     from raykit.read import RunView
     from raykit.read.money import HeldMoney
+    from raykit.read.setview import SetRead
 
 HELD_S = 2.0
 """How long after that it may take to say that machines stay billed."""
@@ -100,7 +102,8 @@ def pause(
     if as_json:
         output.print_json(_pause_record(follow, said.new, held))
     else:
-        output.print_lines(_pause_end(follow, held, root, waited=not no_wait))
+        sets = _paused_sets(found, follow.scope)
+        output.print_lines(_pause_end(follow, held, sets, root, waited=not no_wait))
     if not no_wait and follow.waits():
         raise typer.Exit(DeadlineError.exit_code)
 
@@ -166,6 +169,15 @@ def _contract(found: ReadRoot, text: str) -> str:
     )
 
 
+def _paused_sets(found: ReadRoot, scope: str) -> list[SetRead]:
+    """The synthetic sets of trained runs that wait only for the end of this pause; a wider one ends run by run."""
+    if not scope.startswith(PERSON_ENDS):
+        return []
+    trained = (view for view in found.runs(trials=False) if view.state == "completed")
+    reads = (read for view in trained for read in view.sets if read.then is not None)
+    return [read for read in reads if read.pause is not None and read.pause.pause.scope == scope]
+
+
 def _held(found: ReadRoot, follow: Following) -> list[tuple[str, HeldMoney]]:
     """Machines that are billed though nobody works on them; waited for a moment where there may be some."""
     may_hold = {run.view.experiment for run in follow.done if _billed_by_node(run.view)}
@@ -195,7 +207,12 @@ def _billed_by_node(view: RunView) -> bool:
 
 
 def _pause_end(
-    follow: Following, held: Sequence[tuple[str, HeldMoney]], root: str, *, waited: bool
+    follow: Following,
+    held: Sequence[tuple[str, HeldMoney]],
+    sets: Sequence[SetRead],
+    root: str,
+    *,
+    waited: bool,
 ) -> Iterator[str]:
     from raykit.pauses import way_on
 
@@ -220,7 +237,8 @@ def _pause_end(
         yield "  nothing of it is running; nothing of it starts."
     target = follow.scope.removeprefix("experiment:")
     on = f"raykit resume {target}" if follow.holds is None else way_on(follow.holds)
-    yield f"  {'' if follow.waits() else 'paused. '}Continue: {on}{at}"
+    then = dict.fromkeys(f"   then   {read.then}{at}" for read in sets)
+    yield f"  {'' if follow.waits() else 'paused. '}Continue: {on}{at}{''.join(then)}"
 
 
 def _pause_record(follow: Following, new: bool, held: Sequence[tuple[str, HeldMoney]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raykit.cli import money as show_money
-from raykit.cli import output
+from raykit.cli import output, setlines
 from raykit.cli.accounts import experiment_ledger, known_plan, ledger_of, projection_now
 from raykit.cli.following import run_name
 from raykit.cli.options import (
@@ -257,11 +257,23 @@ def approve_plan(
                 f"  approved{again(bool(written))} by {person}{script} for account {ledger.account}",
                 f"  covers   {name} {show_money.upto(covers, ledger.book.unit)}: {COVERS}",
                 f"  not      {COVERS_NOT}",
-                f"  continue raykit resume {target}{at_root(root)}",
+                *_goes_on(store, name, target, at_root(root)),
                 *store_line(found, opened),
             ]
         )
     )
+
+
+def _goes_on(store: ObjectStore, name: str, target: str, at: str) -> Iterator[str]:
+    """What goes on with a plan that was approved: its run, or once that is trained its synthetic sets."""
+    from raykit.cli.lifting import waiting_sets
+    from raykit.store.plans import newest_lock, stored_plan
+
+    sets = [] if newest_lock(store, name) is None else waiting_sets(store, stored_plan(store, name))
+    if not sets:
+        yield f"  continue raykit resume {target}{at}"
+    for read in sets:
+        yield from setlines.standing(read, at)
 
 
 def _planned(store: ObjectStore, target: str, root: str) -> tuple[str, Callable[[Book], str]]:

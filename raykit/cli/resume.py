@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raykit.cli import output
+from raykit.cli import output, setlines
 from raykit.cli.approving import Approve, Person, approving
-from raykit.cli.launched import run_launch, set_lines
+from raykit.cli.launched import run_launch
 from raykit.cli.lifting import (
     Repair,
     is_over,
@@ -170,7 +170,7 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
     for name in waiting:
         typer.echo(f"  continue raykit resume {name}{at_root(root)}")
     for each in sets:
-        output.print_lines(set_lines(each, at_root(root)))
+        output.print_lines(setlines.standing(each, at_root(root)))
 
 
 def _waiting(store: ObjectStore) -> list[str]:

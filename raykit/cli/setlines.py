@@ -83,14 +83,19 @@ def wants(view: RunView, at: str) -> Iterator[str]:
     """Sets of a run that wait for a person or a launch, each with its next command."""
     for read in view.sets:
         if _is_said(view, read):
-            yield f"  {line(read)}"
-            yield from way_on(read, at)
+            yield from standing(read, at)
+
+
+def standing(read: SetRead, at: str) -> Iterator[str]:
+    """How far a set is, and what goes on with it."""
+    yield f"  {line(read)}"
+    yield from way_on(read, at)
 
 
 def way_on(read: SetRead, at: str) -> Iterator[str]:
-    """The command that goes on with a set, and what stands in it for something."""
+    """The commands that go on with a set, and what stands in them for something."""
     if read.command is not None:
-        yield f"  -> {read.command}{at}"
+        yield from (f"  -> {each}{at}" for each in (read.command, read.then) if each is not None)
         yield from (f"     {word} is {what}" for word, what in read.needs.items())
 
 

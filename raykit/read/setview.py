@@ -174,9 +174,14 @@ class SetRead:
                 return self.state
 
     @property
+    def then(self) -> str | None:
+        """What goes on with it after its command: the end of its pause starts nothing. None if that is not known."""
+        return "raykit generate PLAN" if self.state == "paused" and self.made is not None else None
+
+    @property
     def needs(self) -> dict[str, str]:
-        """What only stands for something in its command, since the store does not know it."""
-        if self.command is None or "PLAN" not in self.command.split():
+        """What only stands for something in its commands, since the store does not know it."""
+        if all(each is None or "PLAN" not in each.split() for each in (self.command, self.then)):
             return {}
         return {"PLAN": f'the plan file with name = "{self.experiment}"'}
 

@@ -464,3 +464,41 @@ def test_a_replan_that_pays_for_no_work_does_not_say_go_on(raykit: Raykit, maker
     assert called.code == 0
     assert "not enough" in called.out
     assert "Continue" not in called.out
+
+
+class PaidWithSet(PaidByNode):
+    """Its plan makes a synthetic set once it is trained."""
+
+    def plan_file(self) -> bytes:
+        return (
+            super().plan_file()
+            + b"""
+[generate.digits]
+rows      = 40
+unit_rows = 4
+decode    = { temperature = 1.0 }
+bounds    = { duplicates = 0.01, nonfinite = 0.0 }
+"""
+        )
+
+
+def test_of_a_run_that_is_trained_its_sets_go_on(raykit: Raykit, tmp_path: Path) -> None:
+    # to resume it would make nothing
+    maker = PaidWithSet(LocalStore(tmp_path), experiment="refresh", updates=20, at=time.time() - 7200)
+    maker.freeze()
+    maker.launch()
+    maker.begin()
+    maker.rows(20)
+    maker.look()
+    maker.commit("final")
+    maker.end("completed", hours=1.0)
+    maker.release("completed")
+    move = ("--move", "recovery:storage=10", *BY, *WHY)
+    for called in (
+        raykit("budget", "replan", "refresh", *move),
+        raykit("approve", "plan", "refresh", "900", *BY),
+    ):
+        assert called.code == 0
+        assert "raykit resume" not in called.out
+        assert "refresh/digits: waits for an approved checkpoint" in called.out
+        assert "-> raykit candidates register refresh-teacher refresh" in called.out

@@ -290,6 +290,21 @@ def test_a_pause_follows_each_worker_to_its_boundary(raykit: Raykit, store: Loca
     assert "paused. Continue: raykit resume all" in found.out
 
 
+@pytest.mark.parametrize("scope", ["digits", "contract"])
+def test_a_pause_of_a_set_ends_with_what_makes_it(raykit: Raykit, store: LocalStore, scope: str) -> None:
+    """To resume a run that is trained makes no row of its sets."""
+    maker = make_set(store)
+    maker.publish(0, 1)
+    maker.canary()
+    scope = f"contract:{maker.shards.digest}" if scope == "contract" else scope
+    found = raykit("pause", scope, *WHY)
+    assert f"paused. Continue: raykit resume {scope}   then   raykit generate PLAN\n" in found.out
+    listed = raykit("generate", "status").out
+    assert f"-> raykit resume {scope}\n  -> raykit generate PLAN\n     PLAN is the plan file" in listed
+    found = raykit("pause", "all", *WHY)
+    assert "paused. Continue: raykit resume all\n" in found.out, "what goes on then is said when it is over"
+
+
 def test_a_pause_of_other_work_does_not_speak_of_the_sets(raykit: Raykit, store: LocalStore) -> None:
     maker = at_work(store)
     found = raykit("pause", "role:search", *WHY)
