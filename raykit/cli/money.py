@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 NONE = "-"
 KEPT = {"confirmation": "kept: one run to confirm", "recovery": "kept: what goes wrong"}
 SETTLE = 'raykit budget settle {lease} --cost AMOUNT --how "..." --by NAME'
+MOST_NAMES = 3
+"""So many leases are named."""
 
 
 def typed(amount: int) -> str:
@@ -193,7 +195,8 @@ def pending(money: Money, at: str = "") -> Iterator[str]:
     for command in sorted({lease.settled_by for lease in money.unknown if lease.settled_by is not None}):
         left = [lease for lease in money.unknown if lease.settled_by == command]
         stays = output.amount(sum(lease.worst for lease in left), unit)
-        leases = f"{_many(len(left), 'lease')} of what is gone"
+        names = ", ".join(lease.lease for lease in left[:MOST_NAMES]) + ", ..." * (len(left) > MOST_NAMES)
+        leases = f"{_many(len(left), 'lease')} of what is gone ({names})"
         yield f"  {name}: {leases}, {stays} until the next {command} settles what was used"
     for lease in (each for each in money.unknown if each.settled_by is None):
         stays = output.amount(lease.worst, unit)

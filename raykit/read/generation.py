@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from raykit.budget.book import Lease
 from raykit.candidates import Registry
 from raykit.candidates.rules import usable_for
 from raykit.errors import CorruptError, GateError, NotFoundError
 from raykit.pauses import Acts, InForce, pause_of, way_on
 from raykit.plan import Lock
 from raykit.read.money import Ledgers
+from raykit.read.setmoney import LINE, shortage_of
 from raykit.read.setview import Attempts, Bounded, Made, Reasons, SetRead, SetState
 from raykit.records import (
     Contracted,
@@ -29,16 +32,14 @@ from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_candidate_registry
 from raykit.store.generation import Listing, Shards, read_contract
 from raykit.store.people import read_acts
-from raykit.store.place import alive
+from raykit.store.place import alive, this_place
 from raykit.store.plans import read_lock
 from raykit.store.progress import Progress, extended, read_progress
 
 GENERATE = "raykit generate PLAN"
-LINE = "generate"
-"""Of the budget: what pays for synthetic sets."""
 LAUNCHED = "a launch of its plan is at it, with no unit of the set in hand just now"
 REPLACED_S = 60.0
-"""So long after an attempt came to nothing its worker may be on its way to be replaced."""
+"""So long after a worker has ended another one may be on its way."""
 DEFAULT_TRIES, DEFAULT_CANARY_UNITS = 3, 2
 NEWEST_FAILURES = 5
 MOST_RECEIPTS = 500
@@ -76,12 +77,13 @@ class GenerationReader:
             return ()
         waiting = [name for name in names if name not in acts.contracted]
         registry = read_candidate_registry(self._store) if waiting else Registry()
-        return tuple(
+        found = [
             self._frozen(name, planned.get(name, {}), acts, now, whole=whole)
             if name in acts.contracted
             else self._unfrozen(name, planned[name], acts, registry, now)
             for name in names
-        )
+        ]
+        return tuple(self._for_money(read, now) for read in found)
 
     def _planned(self, acts: Acts) -> Mapping[str, Mapping[str, Any]]:
         """The tables `[generate.NAME]` of the newest plan."""
@@ -110,7 +112,7 @@ class GenerationReader:
             state, command = "cancelled", None
         elif pause is not None:
             state, command = "paused", way_on(pause)
-        elif missing is None and self._launched(None, now):
+        elif missing is None and self._launched(now):
             state, detail, command = "running", LAUNCHED, None
         return SetRead(
             experiment=self.experiment,
@@ -123,22 +125,27 @@ class GenerationReader:
             pause=pause,
         )
 
-    def _launched(self, listing: Listing | None, now: float) -> bool:
+    def _launched(self, now: float) -> bool:
         """Whether a launch of the plan is known to live although no unit of the set is in hand.
 
-        A worker that has just failed is being replaced; any other has a lease that names the process that ends it.
-        Where that cannot be seen from here, a lease that is paid for says that it lives.
+        A lease names the process that ends its worker. Where that cannot be seen from here, a lease that is paid for
+        says that it lives; and a worker that has just ended is being replaced, unless by who asks, which is leaving.
         """
-        failures = () if listing is None else [each for many in listing.failures.values() for each in many]
-        if any(0 <= now - failure.at < REPLACED_S for failure in failures):
-            return True
         ledger = self._ledgers.of(self.experiment)
-        held = () if ledger is None else ledger.book.open_leases(self.experiment)
+        leases = () if ledger is None else ledger.book.leases.values()
         return any(
-            lease.reserved.holder is not None and alive(lease.reserved.holder) is not False
-            for lease in held
-            if lease.reserved.line == LINE and now < lease.at + lease.time_ms / 1000
+            _is_held(lease, now)
+            for lease in leases
+            if lease.reserved.line == LINE and lease.reserved.experiment == self.experiment
         )
+
+    def _for_money(self, read: SetRead, now: float) -> SetRead:
+        """The same, unless the money for a launch is not there."""
+        ledger = self._ledgers.of(self.experiment) if read.command == GENERATE else None
+        short = None if ledger is None else shortage_of(ledger.book, self.experiment, read.made, now)
+        if short is None:
+            return read
+        return replace(read, state="out of budget", detail=short.words, command=short.command)
 
     def _frozen(
         self, name: str, settings: Mapping[str, Any], acts: Acts, now: float, *, whole: bool
@@ -150,7 +157,7 @@ class GenerationReader:
         contract = self._contracts[said.contract]
         pause = pause_of(acts, self.experiment, "generate", said.contract)
         made, board = contract.look(settings, acts, now, whole=whole)
-        launched = board is not None and not board.in_hand and self._launched(contract.listing, now)
+        launched = board is not None and not board.in_hand and self._launched(now)
         state, detail, command = _state(made, board, acts, pause, launched)
         return SetRead(
             experiment=self.experiment,
@@ -204,8 +211,6 @@ class _Contract:
     def __init__(self, store: ObjectStore, experiment: str, said: Contracted) -> None:
         self._shards = Shards(store, read_contract(store, experiment, said.name, said.contract))
         self._said = said
-        self.listing: Listing | None = None
-        """As it was seen last; None of a set that was closed then."""
         self._progress: Progress | None = None
         self._manifest: SetManifest | None = None
         self._manifest_digest: str | None = None
@@ -241,7 +246,7 @@ class _Contract:
     def _open(
         self, settings: Mapping[str, Any], acts: Acts, now: float, *, whole: bool
     ) -> tuple[Made, Board]:
-        listing = self.listing = self._shards.listing()
+        listing = self._shards.listing()
         published = listing.published
         progress = (
             read_progress(self._shards, published)
@@ -283,6 +288,17 @@ class _Contract:
             given_up=frozenset(acts.given_up.get(self._shards.digest, {})),
             **found,
         )
+
+
+def _is_held(lease: Lease, now: float) -> bool:
+    """Whether the process is there that has a worker under this lease, or had one a moment ago."""
+    holder = lease.reserved.holder
+    if holder is None:
+        return False
+    if lease.open:
+        return alive(holder) is not False and now < lease.at + lease.time_ms / 1000
+    recent = now - (lease.at + (lease.held_ms or 0) / 1000) < REPLACED_S
+    return recent and holder != this_place() and alive(holder) is True
 
 
 def _state(

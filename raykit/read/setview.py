@@ -31,10 +31,12 @@ SetState = Literal[
     "stopped",
     "paused",
     "parked",
+    "out of budget",
     "complete",
     "cancelled",
 ]
-"""`waiting`: no checkpoint is approved for it. `stopped`: there is more to do, and nobody is at it."""
+"""`waiting`: no checkpoint is approved for it. `stopped`: there is more to do, and nobody is at it. `out of
+budget`: and no worker would be paid for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,7 @@ class SetRead:
                 return "parked: a person is needed"
             case "complete" if self.made is not None and self.made.findings:
                 return "complete, not within its bounds"
-            case "stopped" | "running" if self.detail is not None:
+            case "stopped" | "running" | "out of budget" if self.detail is not None:
                 return f"{self.state}: {self.detail}"
             case _:
                 return self.state
@@ -176,7 +178,8 @@ class SetRead:
     @property
     def then(self) -> str | None:
         """What goes on with it after its command: the end of its pause starts nothing. None if that is not known."""
-        return "raykit generate PLAN" if self.state == "paused" and self.made is not None else None
+        goes_on = self.state == "out of budget" or (self.state == "paused" and self.made is not None)
+        return "raykit generate PLAN" if goes_on else None
 
     @property
     def needs(self) -> dict[str, str]:
@@ -190,7 +193,7 @@ class SetRead:
         """Who has to do something; None if nobody has."""
         if self.state in ("complete", "cancelled", "running", "canary"):
             return None
-        people = self.state in ("waiting", "paused", "parked")
+        people = self.state in ("waiting", "paused", "parked", "out of budget")
         return "a person" if people else "a launch of its plan"
 
     def brief(self) -> dict[str, Any]:

@@ -6,16 +6,18 @@ covers GEN-11 GEN-13 GEN-15 GEN-17, GOLD-20, FLEET-06, I3
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from makegen import AT, approve
-from makeledger import a_plan, ask_plan, identity, usd
+from makeledger import a_plan, identity, usd
 from makeqc import make_examined
 from makeset import SetMaker, make_set
 
 import raykit
-from raykit.budget.admit import Request, admit
+from raykit.budget.admit import Request, admit, settle
 from raykit.cli import generatelook, setlines
 from raykit.errors import CorruptError
 from raykit.ids import sha256
@@ -36,9 +38,10 @@ from raykit.records import (
 from raykit.shards.bounded import against
 from raykit.shards.closing import shortfall
 from raykit.shards.units import unit_id
-from raykit.store.accounts import join_account
+from raykit.store.accounts import join_account, open_ledger
 from raykit.store.base import ObjectStore
 from raykit.store.candidates import register
+from raykit.store.ledger import Ledger
 from raykit.store.people import People, cancel, pause, resume
 from raykit.store.place import this_place
 from raykit.testing.memory import MemoryStore
@@ -435,12 +438,7 @@ def test_a_reader_reads_each_receipt_once(tmp_path: Path) -> None:
 
 def lease(store: ObjectStore, *, at: float, holder: Place | None = None) -> None:
     """An hour of a worker, reserved on the line of synthetic sets; this process holds it, if no other does."""
-    ledger = join_account(store, identity(), None, unit="usd", by="maker", at=at)
-    planned = a_plan()
-    line = Line(line="generate", purpose="target", planned=usd("5"))
-    planned = planned.model_copy(
-        update={"lines": (*planned.lines, line), "ceiling": planned.ceiling + line.planned}
-    )
+    ledger = pay(store, "5", at=at)
     terms = Terms(accelerators=1, rate=0, source="a test", time_ms=3_600_000, fixed=0)
     request = Request(
         lease="a1-generate-1",
@@ -449,7 +447,17 @@ def lease(store: ObjectStore, *, at: float, holder: Place | None = None) -> None
         terms=terms,
         holder=holder or this_place(),
     )
-    ledger.decide_all([ask_plan(planned), lambda book: admit(book, request)], at=at)
+    ledger.decide(lambda book: admit(book, request), at=at)
+
+
+def pay(store: ObjectStore, amount: str, *, at: float = SOON - 1000, **more: Any) -> Ledger:
+    """A budget with a line for synthetic sets."""
+    ledger = join_account(store, identity(), None, unit="usd", by="maker", at=at)
+    planned = a_plan()
+    line = Line(line="generate", purpose="target", planned=usd(amount))
+    lines, ceiling = (*planned.lines, line), planned.ceiling + line.planned
+    ledger.decide(lambda book: planned.model_copy(update={"lines": lines, "ceiling": ceiling, **more}), at=at)
+    return ledger
 
 
 def test_a_worker_that_is_set_up_is_a_launch_at_work() -> None:
@@ -481,14 +489,48 @@ def test_a_lease_whose_launch_is_gone_is_no_launch(holder: Place, state: str) ->
     assert look(store).state == state
 
 
-def test_a_worker_that_is_replaced_is_a_launch_at_work() -> None:
+@pytest.mark.parametrize(
+    ("holder", "ago_s", "state"),
+    [("another", 59, "running"), ("another", 61, "stopped"), ("gone", 1, "stopped"), ("this", 1, "stopped")],
+)
+def test_a_worker_that_has_just_ended_is_replaced_by_a_launch_that_lives(
+    holder: str, ago_s: float, state: str
+) -> None:
+    """Who asks while it leaves, replaces nobody; and one that was killed does not, whatever had failed before."""
     store = MemoryStore()
     maker = make_set(store)
     maker.publish(0, 1)
     maker.canary()
-    failure = maker.fail_unit(2)
-    assert look(store, now=failure.at + 59).state == "running"
-    assert look(store, now=failure.at + 61).state == "stopped"
+    maker.fail_unit(2)
+    fields = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+    another = this_place().model_copy(update={"pid": os.getppid(), "started": int(fields[19])})
+    places = {"another": another, "gone": GONE, "this": this_place()}
+    lease(store, at=SOON - 100 - ago_s, holder=places[holder])
+    ledger = open_ledger(store, "digits", by="test")
+    end = settle(ledger.book, "a1-generate-1", time_ms=100_000, reason="completed", how="measured")
+    ledger.decide(lambda book: end, at=SOON)
+    assert look(store).state == state
+
+
+@pytest.mark.parametrize(
+    ("planned", "rate", "state"),
+    [("0.10", "9", "out of budget"), ("0.20", "9", "not started"), ("0", "0", "not started")],
+)
+def test_a_set_that_nobody_would_be_paid_for_says_so(planned: str, rate: str, state: str) -> None:
+    """covers BUD-12: a minute of a worker costs 0.15 at 9 an hour."""
+    store = MemoryStore()
+    approve(store, candidate(make_set(store, contract=False), "digits-best"), receipts=())
+    pay(store, planned, rates={"generate": usd(rate)})
+    read = look(store)
+    assert read.state == state
+    if state == "out of budget":
+        assert read.words == "out of budget: 0.10 is left for it, and 0.15 is needed"
+        assert (
+            read.command == "raykit budget replan digits --move recovery:generate=0.05 --reason ... --by NAME"
+        )
+        assert (read.then, read.waits_for) == ("raykit generate PLAN", "a person")
+    else:
+        assert read.command == "raykit generate PLAN"
 
 
 def test_a_first_unit_that_is_asked_for_before_the_contract_is_a_launch_at_work() -> None:

@@ -31,6 +31,7 @@ from raykit.fleet.spending import (
 from raykit.pauses import Acts
 from raykit.read.sizing import rate_of
 from raykit.records import CanaryPassed, Record
+from raykit.store.place import alive
 
 LINE: Final = "generate"
 
@@ -91,8 +92,30 @@ def require_payable(site: Site, acts: Acts, approved: Approving | None = None) -
         projection=attempts.projection,
         least_ms=int((LEAST_S + UNIT_S) * 1000),
     )
-    reserve(draft, request, role="generate", acts=acts, failed=attempts.failed, now=now)
+    try:
+        reserve(draft, request, role="generate", acts=acts, failed=attempts.failed, now=now)
+    except BudgetError as error:
+        raise _with_who_is_at_it(error, draft, site.name) from error
     return Tried(book=draft, projection=attempts.projection)
+
+
+def _with_who_is_at_it(error: BudgetError, book: Book, experiment: str) -> BudgetError:
+    """The same refusal; it names another launch that has the money, if there is one."""
+    held = [
+        (lease, lease.reserved.holder)
+        for lease in book.open_leases(experiment)
+        if lease.reserved.line == LINE and lease.reserved.holder is not None and alive(lease.reserved.holder)
+    ]
+    if not held:
+        return error
+    amount, place = shown(sum(lease.worst for lease, _ in held), book.unit), held[0][1]
+    return BudgetError(
+        f"{error.message}; {amount} of it is reserved by a launch that is at it, process {place.pid} on {place.host}",
+        field=error.field,
+        value=error.value,
+        rule=error.rule,
+        remedy=f"raykit generate status {experiment}   or   {error.remedy}",
+    )
 
 
 def open_money(site: Site, acts: Acts, approved: Approving | None) -> Spending:

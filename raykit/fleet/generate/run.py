@@ -63,9 +63,12 @@ def generate(
     if all(each.next == "nothing" for each in sets):
         settle_workers(site.store, site.name)
         return Outcome(experiment=site.name, sets={each.name: _closed(site, each) for each in sets})
-    _require_projected(site, acts, sets, require_payable(site, acts, approved))
     for ended in end_leftovers():
         say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
+    settle_workers(
+        site.store, site.name
+    )  # also where what follows refuses: what they hold may be what is missing
+    _require_projected(site, acts, sets, require_payable(site, acts, approved))
     spending = open_money(site, acts, approved)
     return Launch(site, spending, workers=workers, changed=changed, maker=maker, say=say, tell=tell).make(
         sets

@@ -63,7 +63,8 @@ def waiting(page: Page) -> str:
 
 def _part(read: SetRead, links: Links, samples: bytes | None, unit: Unit) -> SetPart:
     made = read.made
-    css = "bad" if read.state == "parked" or (made is not None and (made.findings or made.defect)) else ""
+    wrong = read.state in ("parked", "out of budget") or (made is not None and (made.findings or made.defect))
+    css = "bad" if wrong else ""
     if made is None:
         asked = "as many rows as its inputs give" if read.rows is None else many(read.rows, "row")
         return SetPart(
