@@ -155,6 +155,8 @@ def _contract(found: ReadRoot, text: str) -> str:
     for view in found.runs(trials=False):
         if view.lock is not None:
             known[view.lock.contract] = view.experiment
+        if view.qc is not None:
+            known[view.qc.suite.digest] = f"QC of {view.experiment}"
         known |= {read.made.digest: read.id for read in view.sets if read.made is not None}
     fits = [digest for digest in known if digest.startswith(text)]
     if len(fits) == 1 and len(text) >= SHORTEST_DIGEST:

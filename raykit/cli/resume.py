@@ -33,18 +33,25 @@ from raykit.cli.options import (
     Scripted,
     at_root,
     is_scripted,
+    open_root,
     person_of,
     require_whole,
     words,
 )
+from raykit.cli.pausing import known_scope
 from raykit.errors import PlanError
 from raykit.records import EXACTNESS
 
 if TYPE_CHECKING:
     from raykit.fleet.site import Site
     from raykit.fleet.spending import Approving
+    from raykit.read import Root as ReadRoot
     from raykit.read.setview import SetRead
     from raykit.store.base import ObjectStore
+
+
+WHOLE_DIGEST = 64
+"""So many characters are all of a contract's digest."""
 
 
 def resume(
@@ -146,11 +153,11 @@ def _is_wide(target: str) -> bool:
 
 
 def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *, json: bool) -> None:
-    from raykit.pauses import NEEDS_WORDS, require_cleared, scope_of
-    from raykit.store import open_store
+    from raykit.pauses import NEEDS_WORDS, require_cleared
     from raykit.store.people import read_scope, resume
 
-    store, scope = open_store(root), scope_of(target)
+    opened = open_root(root)
+    store, scope = opened.store, _scope(opened, target)
     found = read_scope(store, scope).pauses.get(scope)
     if found is not None:
         cleared = require_cleared(found, repair=repair, needs_replan=None)
@@ -171,6 +178,16 @@ def _resume_scope(target: str, repair: str | None, by: str | None, root: str, *,
         typer.echo(f"  continue raykit resume {name}{at_root(root)}")
     for each in sets:
         output.print_lines(setlines.standing(each, at_root(root)))
+
+
+def _scope(found: ReadRoot, target: str) -> str:
+    """The scope that was typed; of a contract the first characters of its digest do, as for a pause."""
+    from raykit.pauses import scope_of
+
+    _, is_contract, digest = target.partition("contract:")
+    if not is_contract or len(digest) == WHOLE_DIGEST:  # a whole digest ends a pause, whoever knows it
+        return scope_of(target)
+    return known_scope(found, target, act="resume")
 
 
 def _waiting(store: ObjectStore) -> list[str]:

@@ -290,6 +290,20 @@ def test_a_pause_follows_each_worker_to_its_boundary(raykit: Raykit, store: Loca
     assert "paused. Continue: raykit resume all" in found.out
 
 
+def test_a_pause_of_a_contract_ends_by_the_digest_that_began_it(raykit: Raykit, store: LocalStore) -> None:
+    maker = make_set(store)
+    short = f"contract:{maker.shards.digest[:8]}"
+    scope = f"contract:{maker.shards.digest}"
+    for typed in (short, scope):
+        assert raykit("pause", short, *WHY).code == 0
+        found = raykit("resume", typed)
+        assert found.code == 0 and f"{scope} goes on" in found.out
+        assert not read_scope(store, scope).pauses
+    unknown = raykit("resume", "contract:0badc0de")
+    assert unknown.code == 2 and "at least its first 8 characters" in unknown.err
+    assert raykit("resume", f"contract:{'0' * 64}").code == 0, "a whole digest needs nobody to know it"
+
+
 @pytest.mark.parametrize("scope", ["digits", "contract"])
 def test_a_pause_of_a_set_ends_with_what_makes_it(raykit: Raykit, store: LocalStore, scope: str) -> None:
     """To resume a run that is trained makes no row of its sets."""

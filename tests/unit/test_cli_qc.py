@@ -265,3 +265,6 @@ def test_the_pause_of_a_suite_is_said_once_with_the_command_that_ends_it(
     text = raykit("status").out
     assert text.count(f"raykit resume {scope}") == 1 and "--repair" in text and "\x1b" not in text
     assert f"raykit resume {scope} --repair" in raykit("qc", "status", "digits").out
+    short = f"contract:{maker.suite.digest[:8]}"
+    ended = raykit("resume", short, "--repair", "a seed", "--by", "mira")
+    assert ended.code == 0 and f"{scope} goes on" in ended.out, "its first characters name it"
