@@ -101,6 +101,7 @@ def digits() -> Evidence:
             account_ceiling=5 * USD,
             rates={"train": "this machine's own CPUs: not billed"},
             billed=False,
+            priced=frozenset(),
         ),
         looked=Looked(store="store"),
         options={"fresh": OptionCost(updates=2000, time_ms=60_000, accelerator_ms=60_000, cost=0)},
@@ -151,6 +152,7 @@ def refresh() -> Evidence:
             account_ceiling=900 * USD,
             rates={"train": "2.99 (invoice 2026-10, billed by the node)"},
             billed=True,
+            priced=frozenset({"train", "qc", "generate"}),
         ),
         looked=Looked(
             store="s3://corp/rk",
@@ -241,6 +243,7 @@ def search() -> Evidence:
             account_ceiling=900 * USD,
             rates={"train": "2.99 (invoice 2026-10, billed by the node)"},
             billed=True,
+            priced=frozenset({"train"}),
         ),
         looked=Looked(store="s3://corp/rk"),
         options={"fresh": OptionCost(updates=1500, time_ms=H // 2, accelerator_ms=2 * H, cost=6 * USD)},

@@ -18,6 +18,7 @@ from raykit.budget.worst import (
     attempt_terms,
     wall_used_ms,
     worst_case,
+    worst_ms,
     worst_of_rows,
     worst_of_starts,
 )
@@ -70,6 +71,8 @@ def plan_lines(
 def _no_room(ceiling: int, train: Sizing, lines: Sequence[Line], unit: Unit) -> BudgetError:
     """Why a plan does not fit under its ceiling, and what its sum is made of."""
     run, again, around = worst_of_rows(train), worst_case(train), sum(line.planned for line in lines)
+    if train.open_ended and train.rate:
+        return _no_room_beside(ceiling, run + again, lines, unit)
     rows = "the run" if train.rows == 1 else f"its {train.rows} rows"
     parts = f"{shown(run, unit)} for {rows}{_made_of(train, unit)}"
     if lines:
@@ -84,10 +87,23 @@ def _no_room(ceiling: int, train: Sizing, lines: Sequence[Line], unit: Unit) -> 
         f"{before}, and its ceiling is {shown(ceiling, unit)}: {parts}",
         field="budget",
         value=shown(ceiling, unit),
-        rule=f"the lines sum to the ceiling, with one run kept for confirmation: at least {shown(whole + again, unit)}",
+        rule="the lines sum to the ceiling, with one run kept for confirmation",
         remedy="raise the ceiling, or shorten the run (run.wall_h, run.updates, run.attempts)"
         if train.rows == 1
         else "raise the ceiling, or search less (search.trials, search.repeats, run.wall_h, run.attempts)",
+    )
+
+
+def _no_room_beside(ceiling: int, runs: int, lines: Sequence[Line], unit: Unit) -> BudgetError:
+    """Why what is around a run does not fit beside one that only the money bounds."""
+    around = ", ".join(f"{line.line} {shown(line.planned, unit)}" for line in lines)
+    return BudgetError(
+        f"nothing says how long the run takes, so it and its confirmation may have {shown(runs, unit)} of the "
+        f"{shown(ceiling, unit)}: {shown(ceiling - runs, unit)} is left for what is around it ({around})",
+        field="budget",
+        value=shown(ceiling, unit),
+        rule="the lines sum to the ceiling, with one run kept for confirmation",
+        remedy="raise the ceiling, or shorten what is around the run",
     )
 
 
@@ -185,12 +201,12 @@ def _require_worth(allocation: Allocation, train: Sizing, run: int, ceiling: int
 
 def _require_work(time_ms: int, train: Sizing, money: int, *, name: str | None = None) -> None:
     least_ms = train.setup_ms + train.drain_ms
-    if time_ms > least_ms:
+    if time_ms >= least_ms:
         return
     of = "the ceiling leaves the run" if name is None else f"line {TRAIN} of {name} has"
     raise BudgetError(
-        f"{of} {shown(money)}: that pays for {time_ms / 1000:.0f} s, "
-        f"and set-up and drain alone take {least_ms / 1000:.0f} s",
+        f"{of} {shown(money)}: that pays for {time_ms / 1000:g} s, "
+        f"and set-up and drain alone take {least_ms / 1000:g} s",
         field="budget",
         rule="money that pays for work",
         remedy="raise the ceiling" if name is None else f"raykit budget replan {name} --reason ... --by NAME",
@@ -221,9 +237,13 @@ def resized(line: Line, planned: int) -> Line:
 
 
 def expected_cost(train: Sizing, expected_ms: int) -> int:
-    """What the rows are expected to cost without any reserve: of each, one set-up and the work itself."""
-    each = time_cost(train.setup_ms + expected_ms, train.accelerators, train.rate) + train.fixed
-    return train.rows * each
+    """What the rows are expected to cost without any reserve: of each, one set-up and the work itself.
+
+    A run is not expected to go on after what caps it: its wall cap, or the money, which its set-up is paid from too.
+    """
+    held_ms = train.setup_ms + min(expected_ms, train.wall_ms)
+    time_ms = min(held_ms, worst_ms(train))
+    return train.rows * (time_cost(time_ms, train.accelerators, train.rate) + train.fixed)
 
 
 def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit = "usd") -> list[Line]:

@@ -33,7 +33,7 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
             ("trains", _trains(case)),
             ("length", _length(case.lock)),
             ("stage", f"{evidence.stage}: {evidence.stage_why}"),
-            ("cost", _cost(evidence.money)),
+            ("cost", _cost(case.site.plan, evidence.money)),
             ("stops", _stops(case.site.plan)),
             ("review", f"{len(review.passed)} of 20 items hold"),
             *((("later", _later(case.lock)),) if case.lock.acts_later else ()),
@@ -201,7 +201,7 @@ def _trains(case: Case) -> str:
             return f"{plan.recipe} from {' and '.join(plan.base.keep)} of {plan.base.candidate}, {at}"
 
 
-def _cost(money: Money) -> str:
+def _cost(plan: Plan, money: Money) -> str:
     from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH
 
     bound = (
@@ -231,8 +231,18 @@ def _cost(money: Money) -> str:
             f"worst {output.amount(money.worst, money.unit)}",
             kept,
             bound,
+            *_not_billed(plan, money),
         ]
     )
+
+
+def _not_billed(plan: Plan, money: Money) -> Iterator[str]:
+    """Work of a billed plan that costs nothing, and what would price it."""
+    there = {"train": True, "qc": plan.qc is not None, "generate": bool(plan.generate)}
+    for pool, what in (("train", "training"), ("qc", "checks"), ("generate", "sets")):
+        if there[pool] and pool not in money.priced:
+            price = "" if pool in plan.pools else f" (priced by [pools.{pool}])"
+            yield f"{what} not billed{price}"
 
 
 def _lines(money: Money) -> Iterator[str]:
@@ -288,7 +298,7 @@ def _run(case: Case) -> list[tuple[str, str]]:
         ("resume", f"{plan.run.resume} or better, at most {plan.run.attempts} attempts"),
         ("numbers", _numbers(plan)),
         ("gates", ", ".join(lock.gates)),
-        ("cost", _cost(case.evidence.money)),
+        ("cost", _cost(plan, case.evidence.money)),
         *([("later", _later(lock))] * bool(lock.acts_later)),
         *([("not yet", f"this version cannot run {'; '.join(lock.not_yet)}")] if lock.not_yet else []),
     ]

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from raykit.budget.amounts import HOUR_MS, micros, time_cost
+from raykit.budget.amounts import HOUR_MS, micros, shown, time_cost
 from raykit.budget.book import Book
 from raykit.budget.lines import FOREVER_MS, guessed_wall_ms, plan_lines
 from raykit.budget.worst import Sizing, worst_ms
-from raykit.errors import InvalidInput, PlanError
+from raykit.errors import BudgetError, InvalidInput, PlanError
 from raykit.plan import LockedBase, Plan, Pool
 from raykit.read.rows import RowTable
 from raykit.records import (
+    LARGEST,
     MICRO,
     AttemptStarted,
     Commit,
@@ -48,6 +49,7 @@ HEADROOM_PERCENT = 50
 """How much longer than measured a set-up may take, and a run without a wall cap of its own."""
 
 RECENT_ROWS = 200
+CENT = MICRO // 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,18 @@ def sized(plan: Plan, known: Known, book: Book | None, *, ceiling: int | None = 
     Raises:
         BudgetError: the ceiling does not even pay for set-up and drain.
     """
+    allocation = None if book is None else book.allocations.get(plan.name)
+    if ceiling is None:
+        ceiling = ceiling_of(plan) if allocation is None else allocation.ceiling
+    try:
+        return _sized(plan, known, book, ceiling)
+    except BudgetError as error:
+        if allocation is not None:
+            raise
+        raise _at_least(error, plan, known, book) from error
+
+
+def _sized(plan: Plan, known: Known, book: Book | None, ceiling: int) -> Sizing:
     run_plan, found, update_ms, save_ms = plan.run, known.run, known.update_ms, known.save_ms
     setup_ms, window_ms, drain_ms = GUESSED_SETUP_MS, GUESSED_WINDOW_MS, GUESSED_DRAIN_MS
     if found is None and run_plan.wall_h is None:
@@ -150,9 +164,6 @@ def sized(plan: Plan, known: Known, book: Book | None, *, ceiling: int | None = 
     if run_plan.loss_window_min is not None:
         window_ms = int(run_plan.loss_window_min * 60_000)
     rate, source = rate_of(plan, book)
-    allocation = None if book is None else book.allocations.get(plan.name)
-    if ceiling is None:
-        ceiling = ceiling_of(plan) if allocation is None else allocation.ceiling
     sizing = Sizing(
         accelerators=accelerators_of(plan),
         rate=rate,
@@ -283,11 +294,51 @@ def lines_of(plan: Plan, known: Known, book: Book | None, train: Sizing) -> tupl
     """The lines that the plan's ceiling is set aside in.
 
     Raises:
-        BudgetError: they do not fit under it.
+        BudgetError: they do not fit under it; the message says what would do.
     """
+    try:
+        return _lines(plan, known, book, train, ceiling_of(plan))
+    except BudgetError as error:
+        raise _at_least(error, plan, known, book) from error
+
+
+def least_ceiling(plan: Plan, known: Known, book: Book | None) -> int | None:
+    """The lowest ceiling that the plan's lines fit under; None if no record holds it.
+
+    Where nothing says how long the run takes, what it is given grows with the ceiling, and so does the sum of the
+    lines: so this is looked for, and what is found has been tried. It is whole cents then, since it is a guess.
+    """
+    step = CENT if known.nothing and plan.run.wall_h is None else 1
+    low, high, most = 0, 1, LARGEST // step
+    while not _fits(plan, known, book, high * step):
+        if high == most:
+            return None
+        low, high = high, min(most, 2 * high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits(plan, known, book, middle * step) else (middle, high)
+    return high * step
+
+
+def _fits(plan: Plan, known: Known, book: Book | None, ceiling: int) -> bool:
+    try:
+        _lines(plan, known, book, _sized(plan, known, book, ceiling), ceiling)
+    except BudgetError:
+        return False
+    return True
+
+
+def _at_least(error: BudgetError, plan: Plan, known: Known, book: Book | None) -> BudgetError:
+    """The same refusal; it names the ceiling that would do."""
+    least = least_ceiling(plan, known, book)
+    rule = error.rule if least is None else f"{error.rule}: at least {shown(least, unit_of(plan))}"
+    return BudgetError(error.message, field=error.field, value=error.value, rule=rule, remedy=error.remedy)
+
+
+def _lines(plan: Plan, known: Known, book: Book | None, train: Sizing, ceiling: int) -> tuple[Line, ...]:
     around = work_around(plan, known, book, train)
     return plan_lines(
-        ceiling=ceiling_of(plan),
+        ceiling=ceiling,
         train=train,
         fixed=fixed_of(plan),
         scratch=scratch_of(plan),

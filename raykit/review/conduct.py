@@ -136,7 +136,7 @@ def durable(evidence: Evidence) -> Iterator[Flaw]:
 
 def decoding(evidence: Evidence) -> Iterator[Flaw]:
     """16: the cost of a whole generation is known, or capped, before anybody compares its quality."""
-    if not evidence.money.billed:
+    if "generate" not in evidence.money.priced:
         return
     measured = {each.what for each in evidence.measured}
     for name, target in evidence.plan.generate.items():

@@ -90,6 +90,8 @@ class Money:
     """By pool: rate, source and how it is billed, as text."""
     billed: bool
     """Anything at all is paid for."""
+    priced: frozenset[str]
+    """The pools whose work is paid for. What has no pool of its own runs on this machine's own CPUs, for nothing."""
     run_worst: int | None = None
     """What the run, or each row of a search, may cost over all of its attempts; None where that is not known."""
     starts_worst: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from raykit.budget.admit import bound
 from raykit.budget.amounts import HOUR_MS, shown, time_cost
@@ -15,10 +15,13 @@ from raykit.fleet.site import Site
 from raykit.fleet.spending import account_now, draft_of
 from raykit.plan import STARTS, Lock, Plan, RowChange, Start
 from raykit.read.sizing import (
+    Around,
     Known,
     accelerators_of,
     ceiling_of,
     expected_wall_ms,
+    fixed_of,
+    least_ceiling,
     pool_of,
     rate_of,
     sized,
@@ -29,10 +32,6 @@ from raykit.read.sizing import (
 from raykit.records import LARGEST, LONGEST_MS, Line
 from raykit.review import Base, Measurement, Money, OptionCost
 from raykit.store.log import RunLog
-
-NEVER_REFUSES = 1e8
-"""A ceiling that has room for anything."""
-
 
 # --- what no record could hold ------------------------------------------------------------------------------
 
@@ -116,7 +115,8 @@ def _beyond(field: str, value: object, problem: str, rule: str, remedy: str | No
 def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | None, Money]:
     """The plan's lines in the book of its account, and everything that they are worked out from.
 
-    Without a book the plan does not fit under its ceiling, and the money says why.
+    Without a book the plan does not fit under its ceiling, and the money says why, and what it comes to under the
+    lowest ceiling that it would fit under.
 
     Raises:
         ApprovalError: the work is related to another account.
@@ -133,27 +133,31 @@ def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | 
         planned = list(book.allocations[site.name].lines.values())
     except BudgetError as error:
         refusal = error
-        train = _sizing_without_room(plan, known)
-    around = work_around(plan, known, book, train)
-    wall_ms = expected_wall_ms(plan, known)
     account = book or account_now(site, lock)
+    if refusal is not None:
+        train = sized(plan, known, account, ceiling=least_ceiling(plan, known, account) or LARGEST)
+    around = work_around(plan, known, account, train)
+    wall_ms = expected_wall_ms(plan, known)
     work_ms = (0 if train.rate == 0 else train.wall_ms) if wall_ms is None else wall_ms
-    unit = unit_of(plan)
+    unit, priced = unit_of(plan), frozenset(_priced(plan, account, train, around))
     kept = (CONFIRMATION, RECOVERY, SCRATCH)
     worst = sum(line.planned for line in planned if line.line not in kept)
+    if refusal is not None:
+        worst = worst_of_rows(train) + sum(each.worst for each in around) + sum(fixed_of(plan).values())
     return book, Money(
         unit=unit,
         ceiling=ceiling_of(plan) if book is None else book.allocations[site.name].ceiling,
         lines=tuple(planned),
-        worst=worst if refusal is None else worst_of_rows(train) + sum(each.worst for each in around),
+        worst=worst,
         expected=expected_cost(train, work_ms) + sum(each.expected for each in around),
         expected_ms=0 if wall_ms is None else waves_of(plan) * wall_ms,
         uncertain=train.uncertain or any(each.uncertain for each in around),
         charged=account.charged + account.idle_cost(time.time()),
         account=site.name if account.opened is None else account.opened.account,
         account_ceiling=account.figure,
-        rates=_rates(plan, book, unit),
-        billed=train.rate > 0 or any(each.rate for each in around),
+        rates=_rates(plan, account, unit),
+        billed=bool(priced),
+        priced=priced,
         run_worst=worst_case(train),
         starts_worst=worst_of_starts(train),
         refusal=None if refusal is None else refusal.message,
@@ -162,12 +166,13 @@ def money_of(site: Site, lock: Lock, log: RunLog, known: Known) -> tuple[Book | 
     )
 
 
-def _sizing_without_room(plan: Plan, known: Known) -> Sizing:
-    """The sizing of a plan whose ceiling has no room for it: by its own cap, or by nothing."""
-    assert plan.budget is not None
-    key = "ceiling_usd" if plan.budget.ceiling_usd is not None else "accelerator_hours"
-    generous = plan.budget.model_copy(update={key: NEVER_REFUSES})
-    return sized(plan.model_copy(update={"budget": generous}), known, None)
+def _priced(plan: Plan, book: Book | None, train: Sizing, around: Sequence[Around]) -> Iterator[str]:
+    """The pools whose work is paid for, that of sets included whose time nobody knows yet."""
+    if train.rate:
+        yield "train"
+    yield from (each.pool for each in around if each.rate)
+    if plan.generate and rate_of(plan, book, "generate")[0]:
+        yield "generate"
 
 
 def _rates(plan: Plan, book: Book | None, unit: str) -> dict[str, str]:
