@@ -322,7 +322,10 @@ def least_ceiling(plan: Plan, known: Known, book: Book | None) -> int | None:
 
 def _fits(plan: Plan, known: Known, book: Book | None, ceiling: int) -> bool:
     try:
-        _lines(plan, known, book, _sized(plan, known, book, ceiling), ceiling)
+        train = _sized(plan, known, book, ceiling)
+        if any(each.worst > LARGEST for each in work_around(plan, known, book, train)):
+            return False
+        _lines(plan, known, book, train, ceiling)
     except BudgetError:
         return False
     return True

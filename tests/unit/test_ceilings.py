@@ -113,3 +113,9 @@ def test_a_billed_set_needs_one_whether_or_not_training_costs(
     called = checked(raykit, tmp_path, train + POOL.format(pool="generate", rate=36.0) + uncapped)(2.0)
     assert called.code == 3 and "generate.digits.wall_h" in called.err and "REVIEW-16" in called.err
     assert ("training not billed (priced by [pools.train])" in " ".join(called.out.split())) == (not train)
+
+
+def test_where_no_ceiling_would_do_that_is_said(raykit: Raykit, tmp_path: Path) -> None:
+    dear = POOL.format(pool="generate", rate=90_000_000.0) + SET.format(wall_h=1_000.0)
+    called = checked(raykit, tmp_path, TRAIN + dear)(0.1)
+    assert called.code == 2 and "at most 1,000,000,000.00 in all" in called.err

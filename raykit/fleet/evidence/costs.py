@@ -59,7 +59,10 @@ def require_sizes(plan: Plan, known: Known) -> None:
         raise _beyond("run.wall_h", wall_h, "is longer than anything here may take", most)
     try:
         train = sized(plan, known, None)
-    except BudgetError:
+    except BudgetError as error:
+        most = f"at most {shown(LARGEST)} in all"
+        if least_ceiling(plan, known, None) is None:
+            raise _beyond("budget", shown(ceiling_of(plan)), f"has no room: {error.message}", most) from error
         return  # the ceiling bounds it, and is what is refused
     if train.rate and waves * worst_ms(train) > LONGEST_MS:
         most = f"{_years(LONGEST_MS)} years over all attempts"
