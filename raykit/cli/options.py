@@ -167,19 +167,19 @@ def again(new: bool) -> str:
 
 
 def require_whole(target: str, act: str, *, field: str) -> None:
-    """Refuse an act on one run, such as a trial: people act on its whole experiment.
+    """Refuse an act on one run, such as a trial, or on one set: people act on its whole experiment.
 
     Raises:
-        InvalidInput: it is a run.
+        InvalidInput: it is a run or a set.
         UnsafeNameError: its experiment cannot be one.
     """
     experiment, slash, _ = target.removeprefix("experiment:").partition("/")
     if slash and experiment and safe_name(experiment):
         raise InvalidInput(
-            f"{target} is one run of {experiment}, and an act is about all of it",
+            f"{target} is a run or a set of {experiment}, and an act is about all of it",
             field=field,
             value=target,
-            rule="the name of the experiment; a trial goes on, and stops, with its search",
+            rule="the name of the experiment; a trial goes on with its search, a set by raykit generate PLAN",
             remedy=f"raykit {act} {shlex.quote(experiment)}",
         )
 

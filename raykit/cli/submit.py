@@ -323,13 +323,13 @@ class _Said:
             )
 
     def detached(self, sent: Sent) -> None:
-        """That it goes on alone."""
+        """That nobody follows it any more."""
         if self.json:
             output.print_json({**self._record(sent), "detached": True})
             return
         name, at = self._site.name, at_root(self._site.root)
         print(
-            f"{name} goes on as job {sent.info.submission_id}"
+            f"{name} runs as job {sent.info.submission_id}"
             f"{'; raykit status shows it once it has begun, mostly within 30 s' if sent.new else ''}.\n"
             f"  follow   {self.again}   or   raykit watch {name}{at}\n"
             f"  stop     raykit pause {name}{at} --reason ...   (it commits first)"

@@ -61,6 +61,7 @@ MARKS = (
     Mark("failed", ("failed",), "D", BAD),
     Mark("not at its end", ("running", "stopping", "ending", "stopped"), "o", LIVE),
 )
+OTHER = Mark("without an end", (), "o", INK)
 CROSS = {"linestyle": "none", "marker": "X", "color": BAD, "clip_on": False, "zorder": 5}
 RING = {
     "linestyle": "none",
@@ -117,15 +118,13 @@ def _draw_far(
         return
     up = read.registration.mode == "min"
     edge, marker = (0.975, "^") if up else (0.025, "v")
-    colours = {status: mark.colour for mark in MARKS for status in mark.statuses}
+    marks = {status: mark for mark in MARKS for status in mark.statuses}
     across = axes.get_xaxis_transform()
     places = _apart(axes, {row.row: at(row) for row in far}, {row.row: f"{row.value:.3g}" for row in far})
     for n, row in enumerate(far):
         label = f"beyond the picture ({len(far):,})" if n == 0 else None
-        style = {"linestyle": "none", "marker": marker, "markersize": size + 2, "zorder": 5}
-        axes.plot(
-            [at(row)], [edge], label=label, color=colours.get(row.status, INK), transform=across, **style
-        )
+        style = {**marks.get(row.status, OTHER).style(size + 2), "marker": marker, "zorder": 5}
+        axes.plot([at(row)], [edge], label=label, transform=across, **style)
         if len(far) <= MOST_FAR and row.row in places:
             side, line = places[row.row]
             away = (9 * side, -4 - (1 if up else -1) * line * LINE_PT)

@@ -415,7 +415,7 @@ def test_an_act_on_one_trial_names_that_on_its_search(
 ) -> None:
     over(store)
     refused = raykit(*act, "lr-search/trial-003", *says)
-    assert refused.code == 2 and "one run of lr-search" in refused.err
+    assert refused.code == 2 and "a run or a set of lr-search" in refused.err
     assert refused.err.split("pass", 1)[1].split("\n")[0].split() == ["raykit", *act, "lr-search"]
 
 

@@ -133,6 +133,8 @@ def test_one_value_far_from_the_rest_is_an_arrow_and_presses_nothing_together(ov
         assert axes.get_yscale() == "linear"
         (at,) = points(axes, "beyond the picture (1)")
         assert 0.9 < at[1] < 1.0, "at the edge"
+        arrow = lines(axes)["beyond the picture (1)"]
+        assert arrow.get_markerfacecolor() == "white", "only what can be picked is full"
         assert "30" in [text.get_text() for text in axes.texts], "with its value"
         assert "stopped by the scheduler (2)" in lines(axes), "it is counted with the others"
     most = replace(far, registration=far.registration.model_copy(update={"mode": "max"}))

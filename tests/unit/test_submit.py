@@ -199,7 +199,7 @@ def test_an_address_where_nobody_answers_is_said(raykit: Raykit, plan: Path) -> 
 def test_a_run_of_what_cannot_be_an_experiment_is_told_so(raykit: Raykit, name: str, said: str) -> None:
     for command in ("submit", "resume"):
         done = raykit(command, name)
-        assert done.code == 2 and said in done.err and "is one run of" not in done.err
+        assert done.code == 2 and said in done.err and "is a run or a set of" not in done.err
 
 
 def test_a_missing_and_a_wrong_token_are_said(
@@ -335,7 +335,7 @@ def test_ctrl_c_detaches_and_says_so(
 
     monkeypatch.setattr("raykit.fleet.jobs.follow.follow", interrupted)
     done = raykit("submit", str(plan), "--address", server.url)
-    assert done.code == cli.EXIT_INTERRUPTED and "goes on as job raykit-tiny-" in done.out
+    assert done.code == cli.EXIT_INTERRUPTED and "runs as job raykit-tiny-" in done.out
     (job,) = server.jobs.values()
     assert job["status"] == "PENDING"
 
