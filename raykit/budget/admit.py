@@ -44,6 +44,10 @@ NEXT_STEPS = "next: finite inputs, loss terms and gradients on a tiny batch, the
 """What may be done while a necessary check has failed."""
 
 
+ENDING_MS = 10_000
+"""What a worker takes to end and to be settled, once it is to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What wants to start. `lease` is the caller's own name for it: asking twice finds the same answer."""
@@ -218,6 +222,15 @@ def room_left(book: Book, allocation: Allocation, line: str, projection: str | N
         plan_bound(book, allocation, projection).left(allocation.charged + book.idle_cost(now, name)),
         decision_bound(book, allocation.planned.decision).left(sum(each.charged for each in alike)),
         bound(book, name, projection).left(book.charged + book.idle_cost(now)),
+    )
+
+
+def given_back(book: Book, experiment: str, line: str, *, now: float) -> int:
+    """What the open leases of a line would give back if their workers ended soon: within `ENDING_MS`."""
+    return sum(
+        max(0, lease.worst - measured(lease.reserved.terms, int(max(0.0, now - lease.at) * 1000) + ENDING_MS))
+        for lease in book.open_leases(experiment)
+        if lease.reserved.line == line
     )
 
 

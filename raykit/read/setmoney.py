@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from raykit.budget.admit import plan_bound, room_left, way_to_pay
+from raykit.budget.admit import given_back, plan_bound, room_left, way_to_pay
 from raykit.budget.amounts import shown, time_cost
 from raykit.budget.book import Allocation, Book
 from raykit.read.setview import Made
@@ -33,13 +33,13 @@ def shortage_of(book: Book, experiment: str, made: Made | None, now: float) -> S
     if allocation is None or not wanted:
         return None
     leases = [each for each in book.leases.values() if each.reserved.experiment == experiment]
-    held = sum(each.worst for each in leases if each.open and each.reserved.line == LINE)
+    back = given_back(book, experiment, LINE, now=now)
     projection = leases[-1].reserved.projection if leases else None
-    room = held + room_left(book, allocation, LINE, projection, now=now)
+    room = back + room_left(book, allocation, LINE, projection, now=now)
     if wanted <= room:
         return None
-    line = held + allocation.remaining(LINE)
-    under = held + plan_bound(book, allocation, projection).left(allocation.charged)
+    line = back + allocation.remaining(LINE)
+    under = back + plan_bound(book, allocation, projection).left(allocation.charged)
     words = f"{shown(max(0, room), book.unit)} is left for it, and {shown(wanted, book.unit)} is needed"
     if wanted <= min(line, under):
         return Shortage(words, f"raykit budget show {experiment}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raykit.budget import acts as money
-from raykit.budget.admit import Request, plan_bound, way_to_pay
+from raykit.budget.admit import Request, given_back, plan_bound, way_to_pay
 from raykit.budget.amounts import shown
 from raykit.budget.book import Book
 from raykit.errors import BudgetError, ReplanError
@@ -193,9 +193,9 @@ def require_affordable(
     if worst == 0:
         return
     allocation = money.allocation_of(book, experiment)
-    held = sum(lease.worst for lease in book.open_leases(experiment) if lease.reserved.line == LINE)
-    line = max(0, allocation.remaining(LINE) + held)
-    under = max(0, plan_bound(book, allocation, projection).amount - allocation.charged + held)
+    back = given_back(book, experiment, LINE, now=time.time())
+    line = max(0, allocation.remaining(LINE) + back)
+    under = max(0, plan_bound(book, allocation, projection).amount - allocation.charged + back)
     if worst <= min(line, under):
         return
     unit = book.unit
