@@ -216,6 +216,14 @@ def ema(values: Iterable[float | None], decay: float) -> list[float | None]:
     return smooth
 
 
+def ema_lag(decay: float) -> int:
+    """How many values a smoothed line is behind what it smooths: the mean age of what it is a mean of.
+
+    It lies above whatever falls faster than that.
+    """
+    return round(decay / (1.0 - decay))
+
+
 # --- early stopping -----------------------------------------------------------------------------------------
 
 

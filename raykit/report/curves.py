@@ -159,7 +159,9 @@ def _explain(axes: Any, size: int, evaluations: Sequence[EvaluationRow], decay: 
     axes.plot([], [], color=MUTED, label="each update" if size == 1 else f"mean of {size:,} updates", **EACH)
     if size > 1:
         axes.fill_between([], [], color=MUTED, label="their least to greatest", **BAND)
-    axes.plot([], [], color=MUTED, label=f"trend: ema {decay:g}", **TREND)
+    lag = history.ema_lag(decay)
+    behind = f"{lag:,} update{'' if lag == 1 else 's'}"
+    axes.plot([], [], color=MUTED, label=f"trend: ema {decay:g}, {behind} behind", **TREND)
     if evaluations:
         axes.plot([], [], color=MUTED, label=f"development: {evaluations[-1].rows:,} rows", **POINTS)
 

@@ -130,7 +130,7 @@ def test_each_update_and_its_trend_are_drawn() -> None:
     each = [line for line in axes.lines if line.get_alpha() and len(line.get_ydata()) == 200]
     assert [line.get_ydata() for line in each] == [pytest.approx(ratios)]
     assert each[0].get_linewidth() < trend.get_linewidth()
-    assert "trend: ema 0.9" in legend_of(axes)  # the declared factor is in the picture
+    assert "trend: ema 0.9, 9 updates behind" in legend_of(axes)  # the declared factor is in the picture
 
 
 def test_a_trend_of_tens_of_percent_shows_through_noise() -> None:

@@ -297,6 +297,7 @@ def test_the_smoothed_trend_starts_unbiased_and_passes_over_what_is_undefined() 
     # covers HIST-14
     assert history.ema([2.0, 2.0, 2.0], 0.98) == pytest.approx([2.0, 2.0, 2.0])
     assert history.ema([], 0.9) == []
+    assert (history.ema_lag(0.98), history.ema_lag(0.5)) == (49, 1)
     gap = history.ema([None, 4.0, None, 0.0], 0.5)
     assert gap == pytest.approx([None, 4.0, 4.0, 4.0 / 3.0])
     noisy = [1.0 - 0.003 * i + (0.3 if i % 2 else -0.3) for i in range(200)]

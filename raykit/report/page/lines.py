@@ -94,7 +94,8 @@ def _uprights(learning: Learning, x: c.Scale) -> Iterator[c.Upright]:
 
 def _learning_notes(learning: Learning) -> Iterator[str]:
     if learning.decay is not None:
-        yield f"bold: trend, ema {learning.decay:g}"
+        behind = many(history.ema_lag(learning.decay), "update")
+        yield f"bold: trend, ema {learning.decay:g}, about {behind} behind"
     if learning.resumed:
         yield "uprights: attempts that took over, by their number; \u2016 after a pause"
     if learning.unscaled:
