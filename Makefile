@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP) ## make .venv with everything
 
-demo: $(STAMP)   ## train the bundled job on a local Ray; RATE=36 CEILING=0.40 price it, and it ends paused
+demo: $(STAMP)   ## train the bundled job on a local Ray; RATE=36 CEILING=0.5 price it, and it ends paused
 ifdef RATE
 	$(BIN)/python -m jobs.demo --root $(DEMO)/paid --rate $(RATE) $(if $(CEILING),--ceiling $(CEILING))
 else

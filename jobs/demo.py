@@ -1,7 +1,7 @@
 """`make demo`: the bundled job on a local Ray, and where everything it made is.
 
     python -m jobs.demo --root demo/store
-    python -m jobs.demo --root demo/paid --rate 36 --ceiling 0.40
+    python -m jobs.demo --root demo/paid --rate 36 --ceiling 0.5
 
 Every act is a `raykit` command, printed before it runs, so that it can be typed again by hand. What a person has to do
 (look at what QC has drawn, and choose a checkpoint) is asked for on a terminal, and labelled scripted anywhere else.
