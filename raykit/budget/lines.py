@@ -177,8 +177,8 @@ def _worst_of_rest(train: Sizing, past: Sequence[Past]) -> int:
     return worst_case(left)
 
 
-def _require_worth(allocation: Allocation, train: Sizing, run: int, ceiling: int) -> None:
-    """A replan that pays for no work is none."""
+def _require_worth(allocation: Allocation, train: Sizing, run: int, ceiling: int, *, taken: int) -> None:
+    """A replan that pays for no work is none. `taken` is what of the ceiling is not for the rest of the run."""
     least = time_cost(
         train.setup_ms + train.drain_ms,
         train.accelerators,
@@ -187,14 +187,14 @@ def _require_worth(allocation: Allocation, train: Sizing, run: int, ceiling: int
     )
     if run > least or train.rate == 0:
         return
-    shares = 1000 * (train.rows + 1)
-    name, wanted = allocation.experiment, ceiling + 2 * (least - run) * shares // (1000 - KEPT_PERMILLE)
+    name = allocation.experiment
+    wanted = taken + -(-least * 1000 * (train.rows + 1) // (1000 - KEPT_PERMILLE))
     raise ReplanError(
         f"a ceiling of {shown(ceiling)} leaves {shown(run)} for the rest of {name}, "
         f"and set-up and drain alone may cost {shown(least)}",
         field="ceiling",
         value=shown(ceiling),
-        rule=f"well above {shown(wanted)}: nothing of this run has been measured yet",
+        rule=f"above {shown(wanted)}: nothing of this run has been measured yet",
         remedy=f"raykit budget replan {name} --ceiling {plain(2 * wanted)} --reason ... --by NAME",
     )
 
@@ -267,7 +267,7 @@ def proposal(allocation: Allocation, train: Sizing, *, ceiling: int, unit: Unit 
         free = ceiling - sum(kept.values()) - used - recovered
         again = _a_share(max(0, free), train)
         run = train.rows * again
-        _require_worth(allocation, train, again, ceiling)
+        _require_worth(allocation, train, again, ceiling, taken=ceiling - free)
     wanted = {TRAIN: used + run, CONFIRMATION: again}
     needed = sum(wanted.values()) + sum(kept.values()) + recovered
     if needed > ceiling:

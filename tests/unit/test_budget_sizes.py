@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -302,6 +303,20 @@ def test_a_proposal_pays_for_the_rest_of_the_run() -> None:
     assert refused.value.field == "ceiling"
     assert refused.value.remedy is not None
     assert " h" not in refused.value.remedy
+
+
+def test_a_proposal_for_a_run_that_nobody_has_measured_names_the_ceiling_that_would_do() -> None:
+    guess = replace(H100, uncertain=True, capped=False)
+    allocation = spent_so_far(amount(200))
+    with pytest.raises(ReplanError, match="set-up and drain alone may cost") as refused:
+        proposal(allocation, guess, ceiling=amount(231))
+    assert refused.value.rule is not None
+    above = re.match(r"above ([0-9.]+):", refused.value.rule)
+    assert above is not None
+    with pytest.raises(ReplanError, match="set-up and drain alone may cost"):
+        proposal(allocation, guess, ceiling=amount(above[1]))
+    lines = proposal(allocation, guess, ceiling=amount(above[1]) + 10)
+    assert sum(each.planned for each in lines) == amount(above[1]) + 10
 
 
 def test_a_proposal_takes_idle_machines_into_account() -> None:
