@@ -114,7 +114,8 @@ def _money_facts(money: Money) -> Iterator[tuple[str, str]]:
     guess = ", a guess" if money.uncertain else ""
     if money.billed:
         projected, expected = money.projected / MICRO, money.expected / MICRO
-        yield "projected", f"{projected:,.{decimals}f} at the end (planned {expected:,.{decimals}f}{guess})"
+        planned = f"planned {expected:,.{decimals}f}{guess}"
+        yield "projected", f"{projected:,.{decimals}f} at the end ({planned}){money.leaves_out}"
     planned = f" of {output.duration(money.expected_ms / 1000)} planned" if money.expected_ms else ""
     yield (
         "time",

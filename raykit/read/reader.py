@@ -103,10 +103,10 @@ class RunReader:
         acts = fold_acts(entries)
         search = None if seen.row is None else self._around.search(self.experiment)
         seen = _as_row(seen, search)
+        seen = _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
         money = self._money(seen, acts, now) if search is None else search.money
         seen = replace(seen, fleet=fleet_of(seen, acts, entries, now), money=money)
-        seen = _readable(seen, lambda: replace(seen, qc=self._qc.look(now=now, acts=acts)))
-        return _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
+        return _readable(seen, lambda: replace(seen, qc=self._qc.look(now=now, acts=acts)))
 
     def _money(self, seen: RunView, acts: Acts, now: float) -> Money | None:
         """The money of its experiment, where that is no search."""
@@ -121,8 +121,7 @@ class RunReader:
 
     def _generated(self, seen: RunView, acts: Acts, now: float) -> Sequence[SetRead]:
         """The synthetic sets of its experiment."""
-        planned = seen.lock is not None and seen.lock.settings.get("generate")
-        if not planned and not acts.contracted:
+        if not has_sets(seen, acts):
             return ()
         # Here, because it needs numpy: who generates nothing does without.
         from raykit.read.generation import GenerationReader
@@ -131,6 +130,11 @@ class RunReader:
             self._around.store, self.experiment, ledgers=self._around.ledgers
         )
         return self._sets.look(now=now, acts=acts)
+
+
+def has_sets(seen: RunView, acts: Acts) -> bool:
+    """Whether a run has synthetic sets: its plan asks for some, or some have a contract."""
+    return bool(acts.contracted or (seen.lock is not None and seen.lock.settings.get("generate")))
 
 
 def _as_row(seen: RunView, search: SearchRead | None) -> RunView:
@@ -217,6 +221,8 @@ def progress_of(view: RunView, log: RunLog, now: float) -> Progress:
         update=view.update,
         updates=view.updates,
         update_s=view.figures.update_s,
+        sets_left_ms=sum(read.left_ms or 0 for read in view.sets),
+        sets_unknown=tuple(read.name for read in view.sets if read.left_ms is None),
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
 from raykit.errors import CorruptError, InvalidInput, NotFoundError
 from raykit.ids import safe_name
 from raykit.read.money import AccountMoney, Ledgers, Money, Progress, account_money, money_of
-from raykit.read.reader import Around, RunReader, has_search, progress_of, seen_in
+from raykit.read.reader import Around, RunReader, has_search, has_sets, progress_of, seen_in
 from raykit.read.rows import RowTable
 from raykit.read.seen import selection
 from raykit.read.view import Figures, RunView, trial_row
@@ -26,6 +27,7 @@ from raykit.store.accounts import accounts as account_names
 from raykit.store.base import ObjectStore
 from raykit.store.folders import folders
 from raykit.store.log import RunLog
+from raykit.store.people import read_acts
 
 if TYPE_CHECKING:
     from raykit.read.search import SearchRead
@@ -339,8 +341,14 @@ class Root:
     def _progress(self, experiment: str, run: str) -> Progress:
         """How far a run is, for its money."""
         log = self._log(experiment, run)
-        now = self._clock()
-        return progress_of(seen_in(log, self.store, experiment, run, now), log, now)
+        now, acts = self._clock(), read_acts(self.store, experiment)
+        seen = seen_in(log, self.store, experiment, run, now)
+        if has_sets(seen, acts):
+            # Here, because it needs numpy: who generates nothing does without.
+            from raykit.read.generation import read_sets
+
+            seen = replace(seen, sets=read_sets(self.store, experiment, now=now, acts=acts, whole=False))
+        return progress_of(seen, log, now)
 
     def _view_or_corrupt(self, experiment: str, run: str, around: Around) -> RunView:
         try:

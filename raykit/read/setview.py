@@ -176,6 +176,16 @@ class SetRead:
                 return self.state
 
     @property
+    def left_ms(self) -> int | None:
+        """What is left of it takes so long on one accelerator, at the pace of its canary; None if none has passed."""
+        made = self.made
+        if self.state in ("complete", "cancelled"):
+            return 0
+        if made is None or made.canary is None:
+            return None
+        return made.canary.whole_ms * (made.contract.rows - made.rows.requested) // made.contract.rows
+
+    @property
     def then(self) -> str | None:
         """What goes on with it after its command: the end of its pause starts nothing. None if that is not known."""
         goes_on = self.state == "out of budget" or (self.state == "paused" and self.made is not None)

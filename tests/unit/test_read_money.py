@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from makebudget import PaidByNode, usd
+from makeqc import make_trained
 from makerun import RunMaker, make_run
+from makeset import SetMaker
 
 import raykit
 from raykit.budget.acts import replan, settle_by_hand
@@ -105,6 +107,34 @@ def test_projected_beside_planned_and_actual() -> None:
     assert found.expected == usd("354")
     assert (found.expected_ms, found.held_ms, found.accelerator_ms) == (31_320_000, 3_600_000, 28_800_000)
     assert found.attempts == 1
+
+
+class PaidSet(SetMaker, PaidByNode):
+    """A run that is paid for, with a synthetic set."""
+
+
+def test_of_a_billed_set_what_is_left_is_projected_once_its_canary_tells() -> None:
+    maker = PaidSet(MemoryStore())
+    make_trained(maker)
+
+    def rest() -> tuple[int, tuple[str, ...]]:
+        found = money(maker)
+        assert view(maker).money == found
+        return found.projected - found.actual, found.unprojected
+
+    assert rest() == (0, ()), "it costs nothing"
+    maker.decide(lambda book: Rated(pool="generate", rate=usd("36"), source="t", on="2026-10-01", person="m"))
+    assert rest() == (0, ("digits",))
+    assert money(maker).leaves_out == ", without the set digits, whose canary has not passed"
+    maker.contract_now()
+    maker.publish(0, 1)
+    assert rest() == (0, ("digits",))
+    maker.canary()
+    assert rest() == (usd("0.032"), ()), "four seconds for all of it, and eight of ten units are left"
+    maker.publish(2)
+    assert rest() == (usd("0.028"), ())
+    maker.finish()
+    assert rest() == (0, ()) and not money(maker).leaves_out
 
 
 def test_a_finished_run_costs_what_it_has_cost() -> None:

@@ -20,7 +20,7 @@ from raykit.store.ledger import Ledger
 from raykit.store.place import alive, gone
 from raykit.store.plans import newest_lock, read_plan
 
-TRAIN = "train"
+TRAIN, SETS = "train", "generate"
 BESIDE = {"qc": "raykit qc run {}", "generate": "raykit generate PLAN"}
 """By line: what goes on with work that needs no run."""
 
@@ -99,7 +99,10 @@ def _money(
         lines=lines,
         idle=allocation.spent.get(IDLE, 0) + sum(machines.cost for machines in held),
         expected=allocation.planned.expected,
-        projected=_projected(allocation, lines, leases, progress, ended),
+        projected=_projected(book, allocation, lines, leases, progress, ended),
+        unprojected=progress.sets_unknown
+        if _rate_of_sets(book, allocation) and not allocation.closed
+        else (),
         expected_ms=allocation.planned.expected_ms,
         held_ms=sum(lease.held_ms or 0 for lease in ended) + sum(_running_ms(leases, now)),
         accelerator_ms=sum((lease.held_ms or 0) * lease.reserved.terms.accelerators for lease in ended)
@@ -204,6 +207,7 @@ def _lines(allocation: Allocation, leases: Sequence[LeaseMoney]) -> Iterator[Lin
 
 
 def _projected(
+    book: Book,
     allocation: Allocation,
     lines: Sequence[LineMoney],
     leases: Sequence[LeaseMoney],
@@ -211,8 +215,11 @@ def _projected(
     ended: Sequence[Lease],
 ) -> int:
     spent = sum(line.actual for line in lines) + sum(lease.worst for lease in leases if not lease.running)
-    if progress.complete or allocation.closed:
+    if allocation.closed:
         return spent
+    sets = time_cost(progress.sets_left_ms, 1, _rate_of_sets(book, allocation))
+    if progress.complete:
+        return spent + sets
     if progress.left is not None:
         return spent + progress.left
     terms = [lease.reserved.terms for lease in ended if lease.reserved.line == TRAIN and lease.works]
@@ -223,7 +230,13 @@ def _projected(
     if newest is None or progress.update_s is None or not progress.updates:
         return max(spent, allocation.planned.expected)
     left_ms = int((progress.updates - progress.update) * progress.update_s * 1000)
-    return spent + time_cost(max(0, left_ms), *newest)
+    return spent + time_cost(max(0, left_ms), *newest) + sets
+
+
+def _rate_of_sets(book: Book, allocation: Allocation) -> int:
+    """What an accelerator-hour of synthetic sets costs now; 0 where they are not billed."""
+    rated = book.rates.get(SETS)
+    return allocation.rates.get(SETS, 0) if rated is None else rated.rate
 
 
 def _approval_due(book: Book, allocation: Allocation, digest: str | None, progress: Progress) -> bool:

@@ -22,6 +22,10 @@ class Progress:
     update_s: float | None = None
     left: int | None = None
     """Of a search: what its rows that have no end are expected to cost yet."""
+    sets_left_ms: int = 0
+    """What is left of its synthetic sets takes so long on one accelerator, at the pace of their canaries."""
+    sets_unknown: tuple[str, ...] = ()
+    """Its sets of which no canary tells yet how long they take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,8 @@ class Money:
     """What the whole was expected to cost when it was planned, without any reserve."""
     projected: int
     """What it comes to in the end, as far as can be told now."""
+    unprojected: tuple[str, ...]
+    """Billed synthetic sets of which that has nothing: no canary tells yet what they cost."""
     expected_ms: int
     held_ms: int
     """How long accelerators were held."""
@@ -160,6 +166,15 @@ class Money:
         return self.ceiling - self.actual - self.reserved
 
     @property
+    def leaves_out(self) -> str:
+        """What `projected` has nothing of, in words; empty if it has everything."""
+        if not self.unprojected:
+            return ""
+        many = len(self.unprojected) > 1
+        whose = "whose canaries have" if many else "whose canary has"
+        return f", without the set{'s' * many} {', '.join(self.unprojected)}, {whose} not passed"
+
+    @property
     def unknown(self) -> tuple[LeaseMoney, ...]:
         """The leases that nobody is known to work under, and that cost something as long as that is so."""
         return tuple(lease for lease in self.leases if not lease.running and lease.worst)
@@ -172,6 +187,7 @@ class Money:
             **plain,
             "micros_per_unit": MICRO,
             "totals": totals,
+            "unprojected": list(self.unprojected),
             "lines": [{**asdict(line), "remaining": line.remaining} for line in self.lines],
             **{
                 name: [asdict(item) for item in getattr(self, name)]

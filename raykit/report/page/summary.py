@@ -225,7 +225,7 @@ def _purse_notes(money: Money) -> Iterator[str]:
     yield f"account {money.account}, ceiling {below} {amount(money.ceiling, money.unit)}"
     guess = ", a guess" if money.uncertain else ""
     planned = f"planned {amount(money.expected, money.unit)}{guess}"
-    yield f"{amount(money.projected, money.unit)} expected at the end ({planned})"
+    yield f"{amount(money.projected, money.unit)} expected at the end ({planned}){clean(money.leaves_out, 200)}"
     if money.idle:
         yield f"{amount(money.idle, money.unit)} idle: machines held while nobody worked"
     if money.overrun:
