@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HOUR_MS = 3_600_000
 UNKNOWN = "not known"
+GENERATE = "raykit generate PLAN"
 
 
 def surfaces(found: Sequence[Surface]) -> str:
@@ -103,7 +104,7 @@ def lines(found: CandidateRead, *, at: str) -> Iterator[str]:
         yield from dependents(found.inventory)
     yield ""
     yield from output.table(("WHEN", "BY", "WHAT", ""), [_act(act) for act in candidate.acts]).splitlines()
-    yield f"  -> {following(found)}{at}"
+    yield from way_on(found, at)
 
 
 def headline(found: CandidateRead) -> str:
@@ -211,6 +212,14 @@ def _act(act: Act) -> tuple[str, str, str, str]:
     return look.moment(act.at), by(event.person, getattr(event, "scripted", False)), event.event, what
 
 
+def way_on(found: CandidateRead, at: str) -> Iterator[str]:
+    """The command that comes next, and what stands in it for something."""
+    command = following(found)
+    yield f"  -> {command}{at}"
+    if command == GENERATE:
+        yield f'     PLAN is the plan file with name = "{found.candidate.said.experiment}"'
+
+
 def following(found: CandidateRead) -> str:
     """The command that comes next: one that its role, its state and its QC let pass."""
     candidate, examination = found.candidate, found.examination
@@ -246,11 +255,13 @@ def _first(candidate: Candidate, examination: Examination) -> str:
 
 
 def _after_approval(found: CandidateRead) -> str:
-    """To production, where nothing but a person's word is missing."""
+    """To production, where nothing but a person's word is missing; else to the sets that wait for it."""
     candidate = found.candidate
     said = candidate.said
     if found.production or found.decisive is False or usable_for(candidate, "production") is None:
-        return "raykit candidates list"
+        sets = () if found.view is None else found.view.sets
+        waits = any(read.waits_for == "a launch of its plan" for read in sets)
+        return GENERATE if waits and usable_for(candidate, "generation") else "raykit candidates list"
     if found.examination.scripted:
         standing = found.examination.standing
         name = said.experiment if standing is None else name_of(standing, str(said.experiment))

@@ -132,7 +132,7 @@ def _registered(found: ReadRoot, read: CandidateRead, *, new: bool, at: str) -> 
         yield f"  beside it: {told}"
     if registry.production is not None:
         yield f"  in production: {registry.production.name}"
-    yield f"  -> {tell.following(read)}{at}"
+    yield from tell.way_on(read, at)
 
 
 # --- look ---------------------------------------------------------------------------------------------------

@@ -389,4 +389,4 @@ def _after(read: CandidateRead, at: str) -> Iterator[str]:
         ("invested", tell.replacement(read)),
     ]
     yield from output.facts(pairs).splitlines()
-    yield f"  -> {tell.following(read)}{at}"
+    yield from tell.way_on(read, at)

@@ -95,6 +95,26 @@ def test_status_of_all_sets_is_a_line_each(raykit: Raykit, store: LocalStore) ->
     assert raykit("generate", "status", "--json").json[0]["state"] == "waiting"
 
 
+def test_an_approval_for_generation_ends_with_the_command_that_generates(
+    raykit: Raykit, store: LocalStore
+) -> None:
+    maker = make_set(store, contract=False)
+    for update in range(0, maker.updates + 1, maker.every):
+        maker.examine(update)
+    maker.review(maker.updates)
+    role = ("--role", "production-candidate", *BY)
+    assert raykit("candidates", "register", "best", f"digits@{maker.updates}", *role).code == 0
+    approved = raykit("candidates", "approve", "best", "--use", "generation", "--reason", "as good", *BY)
+    assert approved.code == 0, approved.err
+    on = '  -> raykit generate PLAN\n     PLAN is the plan file with name = "digits"\n'
+    assert approved.out.endswith(on) and raykit("candidates", "show", "best").out.endswith(on)
+    maker.contract_now()
+    maker.finish()
+    assert "raykit generate PLAN" not in raykit("candidates", "show", "best").out, (
+        "there is nothing left to make"
+    )
+
+
 def test_where_nothing_is_generated_that_is_said(raykit: Raykit, store: LocalStore) -> None:
     make_run(store)
     assert "no plan here has [generate]" in raykit("generate", "status").out
