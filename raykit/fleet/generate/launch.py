@@ -11,7 +11,7 @@ from typing import Final
 
 import ray
 
-from raykit.errors import CancelledError, RaykitError, Refused, Stopped, Unknown
+from raykit.errors import BudgetError, CancelledError, RaykitError, Refused, Stopped, Unknown
 from raykit.fleet.budget_actor import Seat, Teller, open_seat
 from raykit.fleet.generate.close import close_set
 from raykit.fleet.generate.desk import Means
@@ -35,6 +35,7 @@ from raykit.read.sizing import pool_of
 from raykit.records import CanaryPassed, Contracted, GenerationContract, Option
 from raykit.shards.contract import Probed
 from raykit.shards.spans import shown, units_in
+from raykit.shards.units import units_of
 from raykit.store.generation import Shards, read_contract
 from raykit.store.ledger import Ledger
 from raykit.store.people import read_acts
@@ -315,6 +316,10 @@ class Launch:
             self._say(f"{name} is {held.words}; {way_on(held)}")
             return SetOutcome(why=f"{contract.name} is {held.words}", exit_code=3 if failed else 4)
         if end.refused is not None:
+            canary = acts.canaries.get(shards.digest)
+            if isinstance(end.refused, BudgetError) and canary is not None and desk is not None:
+                units = units_of(contract)
+                self._afford(canary, 1000 * (units - desk.published) // units)  # says what all of the rest takes
             raise end.refused
         parked = () if desk is None or desk.board is None else desk.board.parked
         if parked:
