@@ -8,6 +8,7 @@ all its panels beside each other, and is never stretched: every cell of the shee
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from raykit.report.drawing import BAD, INK, MUTED, RULE
 
 PANELS = "panels.png"
 """What a receipt calls the picture of its panels."""
+
+NAMES = "panels"
+"""Under that it says what they are called."""
 
 BAR_PX, GROUND = 4, (112, 112, 112)
 """The bars in it."""
@@ -69,11 +73,13 @@ def draw_sheet(roster: Roster, columns: Sequence[Column], *, title: str) -> byte
     strips = [_strips(each, len(labels)) for each in shown]
     if not any(strips):
         raise ValueError("no checkpoint has panels")
+    names = next((found for each in shown if (found := names_of(each.panels))), [])
     left_out = [f"{len(shown):,} of {len(columns):,} checkpoints"] if len(shown) < len(columns) else []
     if len(labels) > MAX_ROWS:
         left_out.append(f"{MAX_ROWS} of {len(labels):,} units")
     cut = [each[:MAX_ROWS] for each in strips]
-    return png_of(_Sheet(labels[:MAX_ROWS], shown, cut).draw(title, roster.stratum, left_out))
+    beside = [f"side by side: {clipped(', '.join(names), MAX_TITLE)}"] if len(names) > 1 else []
+    return png_of(_Sheet(labels[:MAX_ROWS], shown, cut).draw(title, roster.stratum, [*beside, *left_out]))
 
 
 def thinned(columns: Sequence[Column]) -> list[Column]:
@@ -132,6 +138,18 @@ def _decoded(data: bytes) -> Image.Image | None:
         return None
 
 
+def names_of(panels: bytes | None) -> list[str]:
+    """What the panels of a row are called, from left to right; nothing where the picture does not say it."""
+    if panels is None:
+        return []
+    try:
+        with Image.open(io.BytesIO(panels), formats=("PNG",)) as opened:
+            names = json.loads(opened.info.get(NAMES, "[]"))
+    except (OSError, ValueError, SyntaxError, TypeError, RecursionError):  # of no picture, or no JSON
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
 # --- the sheet ----------------------------------------------------------------------------------------------
 
 
@@ -168,8 +186,8 @@ class _Sheet:
         how = Image.Resampling.NEAREST if self.factor >= 1 else Image.Resampling.BOX
         return strip if size == strip.size else strip.resize(size, how)
 
-    def draw(self, title: str, stratum: str, left_out: Sequence[str]) -> Image.Image:
-        title, notes = clipped(title, MAX_TITLE), "; ".join([f"rows: {clipped(stratum)}", *left_out])
+    def draw(self, title: str, stratum: str, more: Sequence[str]) -> Image.Image:
+        title, notes = clipped(title, MAX_TITLE), "; ".join([f"rows: {clipped(stratum)}", *more])
         least = math.ceil(max(self.bold.getlength(title), self.small.getlength(notes)))
         bottom = self.tops[-1] + self.heights[-1]
         width = max(self.left + self.step * len(self.columns) + MARGIN_PX, least + 2 * MARGIN_PX)

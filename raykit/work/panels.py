@@ -1,4 +1,5 @@
-"""One sheet of pictures: a row for each unit that is shown, a column for each panel. Pixels alone, no text.
+"""One sheet of pictures: a row for each unit that is shown, a column for each panel. Pixels alone, no text: what
+the panels are called is beside them in the file.
 
 Every picture keeps its aspect and its full extent. Small ones are drawn larger by a whole number, so that each of
 their values is one square; large ones are averaged down. The same values give the same bytes.
@@ -7,6 +8,7 @@ their values is one square; large ones are averaged down. The same values give t
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image as Pillow
+from PIL.PngImagePlugin import PngInfo
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +27,8 @@ CELL_PX = 512
 SHEET_PX = 8192
 """The longest side of a sheet; with many rows or columns the cells are smaller."""
 GAP_PX = 4
+NAMES = "panels"
+"""Under that the file says what its panels are called, from left to right, as JSON."""
 
 GROUND = (112, 112, 112)
 CROSS = (176, 176, 176)
@@ -39,8 +44,11 @@ class Picture:
     high: float
 
 
-def sheet(rows: Sequence[Sequence[Picture | None]]) -> bytes:
-    """A PNG of all rows, as long as each other; a cell without a picture is crossed out."""
+def sheet(rows: Sequence[Sequence[Picture | None]], names: Sequence[str] = ()) -> bytes:
+    """A PNG of all rows, as long as each other; a cell without a picture is crossed out.
+
+    `names` are those of the panels.
+    """
     columns = len(rows[0])
     limit = max(1, min(CELL_PX, (SHEET_PX - GAP_PX) // max(len(rows), columns) - GAP_PX))
     cells = [[_crossed(limit) if each is None else _drawn(each, limit) for each in row] for row in rows]
@@ -56,7 +64,10 @@ def sheet(rows: Sequence[Sequence[Picture | None]]) -> bytes:
             left += width + GAP_PX
         top += height + GAP_PX
     out = io.BytesIO()
-    Pillow.fromarray(canvas).save(out, format="PNG")
+    said = PngInfo()
+    if names:
+        said.add_itxt(NAMES, json.dumps(list(names)))
+    Pillow.fromarray(canvas).save(out, format="PNG", pnginfo=said)
     return out.getvalue()
 
 

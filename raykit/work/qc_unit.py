@@ -232,7 +232,8 @@ class Bench:
             )
         if not names:
             return {}
-        return {PANELS: sheet([[None if row is None else row[name] for name in names] for row in rows])}
+        cells = [[None if row is None else row[name] for name in names] for row in rows]
+        return {PANELS: sheet(cells, names)}
 
     def _receipt(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from makeqc import QcMaker, failed, make_trained
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from raykit.errors import StoreUnavailableError
 from raykit.ids import sha256
@@ -39,6 +40,7 @@ from raykit.report.sheet import (
     MAX_WIDTH_PX,
     Column,
     draw_sheet,
+    names_of,
     row_spans,
     thinned,
 )
@@ -475,6 +477,28 @@ def test_panels_that_cannot_be_cut_hide_no_others(data: bytes) -> None:
     assert there(pixels(draw_sheet(ROSTER, columns, title="a")), 0.2).sum() == 48 * 48
     with pytest.raises(ValueError, match="no checkpoint has panels"):
         draw_sheet(ROSTER, columns[1:], title="a")
+
+
+def test_the_sheet_says_which_panel_is_which_where_the_panels_do() -> None:
+    rows = [[picture(0.2), picture(1.0)]] * 3
+    named = panels.sheet(rows, ["input", "drawn"])
+    assert names_of(named) == ["input", "drawn"]
+    plain = panels.sheet(rows)
+    assert (pixels(named) == pixels(plain)).all(), "it is written beside the pixels"
+    said, silent = (draw_sheet(ROSTER, [column(0, data=data)], title="a") for data in (named, plain))
+    assert len(pixels(said)) == len(pixels(silent)) and said != silent
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[", "7", "[" * 100_000])
+def test_names_of_panels_that_are_none_hide_nothing(text: str) -> None:
+    said = PngInfo()
+    said.add_itxt("panels", text)
+    out = io.BytesIO()
+    Image.open(io.BytesIO(panels_of(0.2, 0.4, 0.6))).save(out, "PNG", pnginfo=said)
+    assert names_of(out.getvalue()) == []
+    assert names_of(None) == names_of(b"no picture") == []
+    sheet = pixels(draw_sheet(ROSTER, [column(0, data=out.getvalue())], title="a"))
+    assert there(sheet, 0.2).sum() == 48 * 48
 
 
 def test_pictures_in_the_grey_of_the_bars_are_not_taken_for_bars() -> None:

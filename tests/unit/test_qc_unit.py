@@ -6,6 +6,7 @@ covers QC-02, QC-04, QC-05 to QC-09, QC-15, QC-18, GOLD-28, TUNE-12, I3, I8
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -653,7 +654,10 @@ def test_a_unit_without_a_picture_is_crossed_out_in_its_row(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, key = job.commit(0)
-    whole = pixels(job.bench()(asked, key, None).pictures["panels.png"])
+    drawn = job.bench()(asked, key, None).pictures["panels.png"]
+    whole = pixels(drawn)
+    with Pillow.open(io.BytesIO(drawn)) as opened:
+        assert json.loads(opened.info["panels"]) == ["input", "drawn"], "what they are called"
     gone = job.roster.shown[1]
     monkeypatch.setattr(
         "raykit.work.qc_unit.names_of", lambda *_: [n if n != gone else "x" for n in job.data.ids]
