@@ -62,6 +62,8 @@ class Request:
     """The trial of a search that it is for."""
     least_ms: int | None = None
     """The shortest time that is worth starting with, where less than all of the terms' may be granted."""
+    share: int = 1
+    """So many workers are to be paid from what is left: where that is short, this one takes only its part."""
     holder: Place | None = None
     """The process that ends the worker; without it, nothing but its time says that the worker is over."""
 
@@ -156,7 +158,7 @@ def admit(
         )
     terms = _at_newest_rate(book, allocation, request)
     room = room_left(book, allocation, request.line, request.projection, now=now)
-    request = replace(request, terms=_within(terms, room, request.least_ms))
+    request = replace(request, terms=_within(terms, room // request.share, request.least_ms))
     worst = worst_of(request.terms)
     if worst > 0:
         require_planned(book, allocation)

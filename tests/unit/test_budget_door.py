@@ -157,12 +157,31 @@ def test_what_is_left_is_granted_down_to_the_least_that_is_worth_it(
     assert account.raw() == before and account.sound()
 
 
+@pytest.mark.parametrize(("share", "granted_h"), [(1, 2), (2, 1), (20, 0.5)])
+def test_one_of_several_takes_its_part_of_what_is_short(
+    account: Account, share: int, granted_h: float
+) -> None:
+    """2 are left; nobody takes less than the least that is worth it."""
+    account.reserve("first", "a", "train", 4)
+    wanted = request("two", 3, least_ms=HOUR_MS // 2, share=share)
+    (made,) = account.ask(lambda book: admit(book, wanted, now=0.0))
+    assert isinstance(made, Reserved) and made.terms.time_ms == granted_h * HOUR_MS
+    assert account.sound()
+
+
+def test_what_is_there_is_granted_whole_to_each_of_several(account: Account) -> None:
+    (made,) = account.ask(lambda book: admit(book, request("one", 3, least_ms=1, share=2), now=0.0))
+    assert isinstance(made, Reserved) and made.worst == amount(3)
+
+
 def test_the_ceiling_has_to_rise_by_what_recovery_lacks(account: Account) -> None:
     account.reserve("first", "a", "train", 6)
     found = refused(
         account, BudgetError, lambda book: admit(book, request("two", 3)), "the line has 0.00 left"
     )
-    assert (found.remedy or "").startswith("raykit budget replan a --move recovery:train=3.00 --ceiling 17.00 ")
+    assert (found.remedy or "").startswith(
+        "raykit budget replan a --move recovery:train=3.00 --ceiling 17.00 "
+    )
 
 
 # covers BUD-25

@@ -114,8 +114,8 @@ class SetPool:
         refused = None if self._desk is None else self._desk.refused
         if not glance.open and not glance.counts.get("given-up"):
             return End(desk=self._desk)
-        if refused is not None or (self._pool.refusal is not None and not glance.workers):
-            return End(desk=self._desk, refused=refused or self._pool.refusal)
+        if refused is not None or (glance.refusal is not None and not glance.workers):
+            return End(desk=self._desk, refused=refused or glance.refusal)
         return None if glance.waits is None else End(desk=self._desk, waits=glance.waits)
 
     def _making(self, glance: Glance) -> Making:

@@ -176,8 +176,9 @@ class Crew:
 
     def _reserved(self, lease: WorkerLease, now: float) -> bool:
         """Whether a worker is paid for; where nobody answers for long, that is a refusal, too."""
+        share = max(1, self._hiring.settings.slots - len(self.workers))
         try:
-            lease.reserve(now, unit_s=self.unit_s)
+            lease.reserve(now, unit_s=self.unit_s, share=share)
         except RaykitError as error:
             self._again = now + REFUSED_S
             self._unanswered = self._unanswered + 1 if isinstance(error, Unknown) else UNANSWERED

@@ -87,9 +87,9 @@ class WorkerLease:
         """When its worker has to be ended."""
         return self._until - BACKSTOP_S
 
-    def reserve(self, now: float, *, unit_s: float = UNIT_S) -> None:
+    def reserve(self, now: float, *, unit_s: float = UNIT_S, share: int = 1) -> None:
         """Reserve what the worker may hold at first: less than usual where the money is short, but enough for a unit,
-        which takes `unit_s`.
+        which takes `unit_s`. It is one of `share` that are to start.
 
         Raises:
             Refused: a person has to act first.
@@ -104,6 +104,7 @@ class WorkerLease:
             terms=lease_terms(self._price),
             projection=self._price.projection,
             least_ms=int((LEAST_S + unit_s) * 1000),
+            share=share,
             holder=this_place(),
         )
         granted = self._door.reserve(request, role=self._role, contract=self._contract)

@@ -74,6 +74,8 @@ class Glance:
     busy: int = 0
     waits: str | None = None
     """Why nobody works, though something is open: a pause, a refusal, or that this pool has stopped."""
+    refusal: RaykitError | None = None
+    """What keeps workers from being started; None if nothing does."""
     away: str | None = None
     """What the store answers instead; None while it answers."""
     failed: tuple[int, ...] = ()
@@ -199,11 +201,6 @@ class Pool:
         self._crew.desert()
         self._give_up(error)
         self._glance = replace(self._glance, workers=0, busy=0)
-
-    @property
-    def refusal(self) -> RaykitError | None:
-        """What keeps workers from being started; None if nothing does."""
-        return self._crew.refusal
 
     @property
     def broken(self) -> RaykitError | None:
@@ -400,6 +397,7 @@ class Pool:
             workers=len(workers),
             busy=sum(worker.busy for worker in workers),
             waits=self._waits(),
+            refusal=self._crew.refusal,
             away=self._away,
             tally=self._crew.tally,
             ended=None if self._broken is None else str(self._broken),
@@ -424,4 +422,4 @@ class Pool:
         refused = self._crew.refusal
         if self._broken is not None or stop is not None:
             return str(self._broken) if stop is None else stop.why
-        return None if refused is None else str(refused)
+        return None if refused is None or not self._crew.empty else str(refused)  # who is there goes on

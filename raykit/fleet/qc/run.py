@@ -163,8 +163,8 @@ class _Run:
             if glance.looked_at >= began and not glance.busy:
                 if not glance.open:
                     return None
-                if pool.refusal is not None and not glance.workers:
-                    raise pool.refusal
+                if glance.refusal is not None and not glance.workers:
+                    raise glance.refusal
                 if glance.waits is not None:
                     return glance.waits
             away_since = _away(glance, away_since)
