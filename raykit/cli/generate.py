@@ -122,10 +122,11 @@ def generate(
 
 
 def _of_plan(read: SetRead, plan: Path) -> SetRead:
-    """With the file of its plan in its command."""
+    """With the file of its plan in its commands."""
     if read.command is None or not read.needs:
         return read
-    return replace(read, command=re.sub(r"\bPLAN\b", lambda _: shlex.quote(str(plan)), read.command))
+    file = shlex.quote(str(plan))
+    return replace(read, plan=file, command=re.sub(r"\bPLAN\b", lambda _: file, read.command))
 
 
 def _told(outcome: Outcome, reads: Sequence[SetRead], pictures: Mapping[str, str]) -> dict[str, Any]:

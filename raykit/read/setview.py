@@ -147,6 +147,8 @@ class SetRead:
     contracts: int = 0
     """How many were frozen so far."""
     pause: InForce | None = None
+    plan: str = "PLAN"
+    """The file of its plan, as it is typed: the store does not know it, whoever launches it does."""
 
     @property
     def id(self) -> str:
@@ -189,7 +191,7 @@ class SetRead:
     def then(self) -> str | None:
         """What goes on with it after its command: the end of its pause starts nothing. None if that is not known."""
         goes_on = self.state == "out of budget" or (self.state == "paused" and self.made is not None)
-        return "raykit generate PLAN" if goes_on else None
+        return f"raykit generate {self.plan}" if goes_on else None
 
     @property
     def needs(self) -> dict[str, str]:
@@ -215,6 +217,7 @@ class SetRead:
             "words": self.words,
             "waits_for": self.waits_for,
             "command": self.command,
+            "then": self.then,
             "command_needs": self.needs,
             "rows": {"requested": self.rows} if made is None else _plain_rows(made),
             "contract": made and made.digest,
@@ -232,6 +235,7 @@ class SetRead:
             "complete": self.complete,
             "waits_for": self.waits_for,
             "command": self.command,
+            "then": self.then,
             "command_needs": self.needs,
             "teacher": self.teacher,
             "contracts": self.contracts,

@@ -467,7 +467,11 @@ def test_a_launch_that_meets_a_pause_says_so_once_and_what_goes_on(
     asked["outcome"] = Outcome(experiment="digits", sets={"digits": SetOutcome(why=why, exit_code=4)})
     found = raykit("generate", "plan.toml")
     assert found.code == 4 and found.out.count("promised to inference") == 1
-    assert found.out.count("-> raykit resume digits") == 1
+    assert "-> raykit resume digits\n  -> raykit generate plan.toml\n" in found.out
+    assert found.out.count("-> raykit resume digits") == 1 and "PLAN is" not in found.out
+    told = raykit("generate", "status", "--json").json[0]
+    assert (told["command"], told["then"]) == ("raykit resume digits", "raykit generate PLAN")
+    assert told["command_needs"] == {"PLAN": 'the plan file with name = "digits"'}
 
 
 def test_a_launch_that_ends_early_names_its_own_plan(
