@@ -20,7 +20,8 @@ from browser import page
 
 PICTURES: Final = Path(__file__).parent.parent / "docs" / "pictures"
 WIDTH: Final = 1280
-DRAWN: Final = "document.readyState === 'complete' && [...document.images].every(image => image.complete && image.naturalWidth)"
+DRAWN: Final = """document.readyState === 'complete'
+    && [...document.images].every(image => image.complete && image.naturalWidth)"""
 
 
 async def shoot(file: Path, to: Path, *, height: int) -> None:
