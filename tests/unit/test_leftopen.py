@@ -125,7 +125,10 @@ def test_people_are_told_what_settles_it(
     held.lease("dead-1", GONE, line=line)
     assert main(["budget", "show", "digits", *held.at]) == 0
     said = capsys.readouterr().out
-    assert f"digits: 1 lease of what is gone (dead-1), $0.6000 until the next {command} settles what was used" in said
+    assert (
+        f"digits: 1 lease of what is gone (dead-1), $0.6000 until the next {command} settles what was used"
+        in said
+    )
     assert "budget settle" not in said
 
 

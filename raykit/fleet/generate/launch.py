@@ -319,7 +319,9 @@ class Launch:
             canary = acts.canaries.get(shards.digest)
             if isinstance(end.refused, BudgetError) and canary is not None and desk is not None:
                 units = units_of(contract)
-                self._afford(canary, 1000 * (units - desk.published) // units)  # says what all of the rest takes
+                self._afford(
+                    canary, 1000 * (units - desk.published) // units
+                )  # says what all of the rest takes
             raise end.refused
         parked = () if desk is None or desk.board is None else desk.board.parked
         if parked:
