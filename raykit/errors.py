@@ -37,7 +37,7 @@ fixes the exit code of the command line:
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class RaykitError(Exception):
@@ -68,6 +68,16 @@ class RaykitError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def with_more(self, more: str, *, remedy: str) -> Self:
+        """The same refusal that says more, with another remedy before its own."""
+        return type(self)(
+            f"{self.message}; {more}",
+            field=self.field,
+            value=self.value,
+            rule=self.rule,
+            remedy=f"{remedy}   or   {self.remedy}",
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, dict(self.__dict__)))

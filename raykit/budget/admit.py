@@ -7,14 +7,12 @@ what refuses it. Nothing here writes: a batch of decisions is made on a draft an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from raykit.budget.amounts import PERMILLE, affordable_ms, as_input, measured, plain, shown, worst_of
+from raykit.budget.amounts import PERMILLE, affordable_ms, as_input, measured, shown, worst_of
 from raykit.budget.book import IDLE, Allocation, Book, Lease, running
-from raykit.budget.lines import RECOVERY
 from raykit.budget.rates import Quote, newest
+from raykit.budget.room import Asked, bound, require_room, room_left
 from raykit.errors import (
-    ApprovalError,
     BudgetError,
     ConflictError,
     FleetPaused,
@@ -24,7 +22,6 @@ from raykit.errors import (
     ReplanError,
 )
 from raykit.records import (
-    AUTONOMOUS,
     Accrued,
     EndReason,
     Line,
@@ -42,10 +39,6 @@ FULL: frozenset[Purpose] = frozenset({"target", "comparison", "confirmation"})
 
 NEXT_STEPS = "next: finite inputs, loss terms and gradients on a tiny batch, then the first update"
 """What may be done while a necessary check has failed."""
-
-
-ENDING_MS = 10_000
-"""What a worker takes to end and to be settled, once it is to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,49 +69,6 @@ class Standing:
     """The pause in force, in words."""
     failed: tuple[str, ...] = ()
     """Necessary checks that have failed, without a repair recorded since."""
-
-
-class Bound(NamedTuple):
-    """What an account must stay below; a granted number of hours may be used to the last one."""
-
-    amount: int
-    inclusive: bool
-    approved: bool
-    """A person has approved this very plan."""
-
-    def allows(self, total: int) -> bool:
-        return total <= self.amount if self.inclusive else total < self.amount
-
-    def left(self, total: int) -> int:
-        """How much more it allows beyond a total."""
-        return self.amount - total - (0 if self.inclusive else 1)
-
-    @property
-    def words(self) -> str:
-        return "at most" if self.inclusive else "below"
-
-
-def bound(book: Book, experiment: str, projection: str | None) -> Bound:
-    """What the account must stay below for this plan: the approved figure, or the little that needs no approval."""
-    inclusive = book.unit == "accelerator-hours"
-    autonomous = AUTONOMOUS if book.unit == "usd" else 0
-    if (experiment, projection or "") in book.approvals and book.figure is not None:
-        return Bound(book.figure, inclusive, approved=True)
-    figure = autonomous if book.figure is None else min(book.figure, autonomous)
-    return Bound(figure, inclusive, approved=False)
-
-
-def plan_bound(book: Book, allocation: Allocation, projection: str | None) -> Bound:
-    """What this plan must stay below: its own ceiling, or less where a person has approved less."""
-    approval = book.approvals.get((allocation.experiment, projection or ""))
-    amount = allocation.ceiling if approval is None else min(allocation.ceiling, approval.covers)
-    return Bound(amount, book.unit == "accelerator-hours", approved=approval is not None)
-
-
-def decision_bound(book: Book, decision: str) -> Bound:
-    """What all plans for one decision must stay below together: they are alternatives, so the largest ceiling."""
-    largest = max(allocation.ceiling for allocation in book.alternatives(decision))
-    return Bound(largest, book.unit == "accelerator-hours", approved=False)
 
 
 # --- starting -----------------------------------------------------------------------------------------------
@@ -163,9 +113,9 @@ def admit(
     if worst > 0:
         require_planned(book, allocation)
         _require_rate(book, allocation, request.line, request.terms.rate, request.terms.source)
-        asked = _Asked(allocation, request.line, request.projection, worst)
+        asked = Asked(allocation, request.line, request.projection, worst)
         costs = f"{request.line} of {request.experiment} may cost {shown(worst, book.unit)}"
-        _require_room(book, asked, costs, now)
+        require_room(book, asked, costs, now)
     with as_input():
         return Reserved(
             lease=request.lease,
@@ -216,26 +166,6 @@ def _within(terms: Terms, room: int, least_ms: int | None) -> Terms:
     return terms.model_copy(update={"time_ms": min(terms.time_ms, max(least_ms, paid_ms))})
 
 
-def room_left(book: Book, allocation: Allocation, line: str, projection: str | None, *, now: float) -> int:
-    """What may be reserved on a line now: the least that any of the bounds leaves."""
-    name, alike = allocation.experiment, book.alternatives(allocation.planned.decision)
-    return min(
-        allocation.remaining(line),
-        plan_bound(book, allocation, projection).left(allocation.charged + book.idle_cost(now, name)),
-        decision_bound(book, allocation.planned.decision).left(sum(each.charged for each in alike)),
-        bound(book, name, projection).left(book.charged + book.idle_cost(now)),
-    )
-
-
-def given_back(book: Book, experiment: str, line: str, *, now: float) -> int:
-    """What the open leases of a line would give back if their workers ended soon: within `ENDING_MS`."""
-    return sum(
-        max(0, lease.worst - measured(lease.reserved.terms, int(max(0.0, now - lease.at) * 1000) + ENDING_MS))
-        for lease in book.open_leases(experiment)
-        if lease.reserved.line == line
-    )
-
-
 def _require_rate(book: Book, allocation: Allocation, line: str, rate: int, source: str) -> None:
     """A rise within the margin is paid for by the margin; one beyond it is news that a person has to see."""
     seen = allocation.rates.get(line)
@@ -264,113 +194,6 @@ def _require_rate_kept(book: Book, allocation: Allocation, lease: Reserved) -> N
         field="rate",
         value=shown(held.rate, book.unit),
         rule="a lease keeps its rate; what goes on is paid from a new one",
-    )
-
-
-class _Asked(NamedTuple):
-    """Who wants how much more to be reserved, on which line."""
-
-    allocation: Allocation
-    line: str
-    projection: str | None
-    more: int
-
-
-def _require_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
-    """Let only an amount pass that every bound has room for; `costs` says in words what it is for."""
-    _require_plan_room(book, asked, costs, now)
-    _require_decision_room(book, asked, costs)
-    _require_account_room(book, asked, costs, now)
-    left = max(0, asked.allocation.remaining(asked.line))
-    if asked.more > left:
-        raise BudgetError(
-            f"{costs}, and the line has {shown(left, book.unit)} left",
-            field=asked.line,
-            value=shown(asked.more, book.unit),
-            rule="no line takes from another; recovery and confirmation stay reserved",
-            remedy=way_to_pay(asked.allocation, asked.line, asked.more - left),
-        )
-
-
-def way_to_pay(allocation: Allocation, line: str, short: int, *, under: int = 0) -> str:
-    """The command that gives a line so much more, out of recovery; the ceiling rises by `under`, or by what recovery
-    lacks."""
-    command = f"raykit budget replan {allocation.experiment}"
-    spare = max(0, allocation.remaining(RECOVERY)) if RECOVERY in allocation.lines else 0
-    higher = max(under, short - spare)
-    if short > 0:
-        command += f" --move {RECOVERY}:{line}={plain(short)}"
-    if higher > 0:
-        command += f" --ceiling {plain(allocation.ceiling + higher)}"
-    return f"{command} --reason ... --by NAME"
-
-
-def _require_plan_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
-    unit, name = book.unit, asked.allocation.experiment
-    limit = plan_bound(book, asked.allocation, asked.projection)
-    charged = asked.allocation.charged + book.idle_cost(now, name)
-    if limit.allows(charged + asked.more):
-        return
-    remedy = f"raykit budget show {name}   or   raykit budget replan {name} --ceiling AMOUNT --reason ... --by NAME"
-    if limit.amount < asked.allocation.ceiling:
-        remedy = _approve_plan(asked.allocation)
-    raise BudgetError(
-        f"{costs}; with {shown(charged, unit)} settled and reserved that is {shown(charged + asked.more, unit)}, "
-        f"and this plan stays {limit.words} {shown(limit.amount, unit)}",
-        field="ceiling",
-        value=shown(charged + asked.more, unit),
-        rule=f"settled + reserved + worst case {limit.words} the ceiling",
-        remedy=remedy,
-    )
-
-
-def _require_decision_room(book: Book, asked: _Asked, costs: str) -> None:
-    unit, decision = book.unit, asked.allocation.planned.decision
-    limit = decision_bound(book, decision)
-    alike = book.alternatives(decision)
-    total = sum(allocation.charged for allocation in alike) + asked.more
-    if not limit.allows(total):
-        raise BudgetError(
-            f"{costs}; with {', '.join(allocation.experiment for allocation in alike)}, plans for the same decision, "
-            f"that is {shown(total, unit)}, and together they stay {limit.words} {shown(limit.amount, unit)}",
-            field="decision",
-            value=shown(total, unit),
-            rule="plans for one decision are alternatives: they share, they never add",
-            remedy=f"raykit budget replan {asked.allocation.experiment} --ceiling AMOUNT --reason ... --by NAME",
-        )
-
-
-def _require_account_room(book: Book, asked: _Asked, costs: str, now: float) -> None:
-    unit, name = book.unit, asked.allocation.experiment
-    limit = bound(book, name, asked.projection)
-    charged = book.charged + book.idle_cost(now)
-    total = charged + asked.more
-    if limit.allows(total):
-        return
-    account = book.opened.account if book.opened else name
-    said = f"{costs}; with {shown(charged, unit)} settled and reserved account {account} would come to "
-    if limit.approved:
-        raise BudgetError(
-            f"{said}{shown(total, unit)}, and it stays {limit.words} {shown(limit.amount, unit)}",
-            field="account",
-            value=shown(total, unit),
-            rule="the figure that a person approved for the account",
-            remedy=f"raykit approve account {account} AMOUNT --by NAME",
-        )
-    raise ApprovalError(
-        f"{said}{shown(total, unit)}; from {shown(limit.amount, unit)} on, a person has to approve this very plan",
-        field="account",
-        value=shown(total, unit),
-        rule=f"{limit.words} {shown(limit.amount, unit)} over the life of the account, or an approval",
-        remedy=_approve_plan(asked.allocation),
-    )
-
-
-def _approve_plan(allocation: Allocation) -> str:
-    amount = plain(allocation.ceiling)
-    return (
-        f"raykit launch PLAN --approve {amount} --by NAME   or, once it was launched,   "
-        f"raykit approve plan {allocation.experiment} {amount} --by NAME"
     )
 
 
@@ -406,7 +229,7 @@ def accrue(
         require_planned(book, allocation)
         _require_rate_kept(book, allocation, reserved)
         costs = f"lease {lease} of {reserved.line} needs {shown(more, book.unit)} more"
-        _require_room(book, _Asked(allocation, reserved.line, reserved.projection, more), costs, now)
+        require_room(book, Asked(allocation, reserved.line, reserved.projection, more), costs, now)
     with as_input():
         return Accrued(lease=lease, cost=cost, worst=worst, time_ms=terms.time_ms)
 
@@ -518,14 +341,10 @@ def _open(book: Book, lease: str) -> Lease:
 
 __all__ = [
     "IDLE",
-    "Bound",
     "Request",
     "Standing",
     "accrue",
     "admit",
-    "bound",
-    "decision_bound",
-    "plan_bound",
     "require_planned",
     "settle",
     "settle_at_most",

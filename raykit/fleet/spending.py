@@ -151,12 +151,9 @@ def _with_the_dead(error: BudgetError, draft: Book, site: Site) -> BudgetError:
     ]
     if not full:
         return error
-    return BudgetError(
-        f"{error.message}; a killed launch is charged in full for {full[-1]}, until somebody knows better",
-        field=error.field,
-        value=error.value,
-        rule=error.rule,
-        remedy=f"raykit budget settle {full[-1]} --cost AMOUNT --how ... --by NAME   or   {error.remedy}",
+    return error.with_more(
+        f"a killed launch is charged in full for {full[-1]}, until somebody knows better",
+        remedy=f"raykit budget settle {full[-1]} --cost AMOUNT --how ... --by NAME",
     )
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from raykit.budget.admit import given_back, plan_bound, room_left, way_to_pay
 from raykit.budget.amounts import shown, time_cost
 from raykit.budget.book import Allocation, Book
+from raykit.budget.room import given_back, least_ms, plan_bound, room_left, way_to_pay
 from raykit.read.setview import Made
 
 LINE: Final = "generate"
 """Of the budget: what pays for synthetic sets."""
-LEAST_MS: Final = 60_000
-"""Who is paid for less does not begin."""
 
 
 class Shortage(NamedTuple):
@@ -51,7 +49,7 @@ def shortage_of(book: Book, experiment: str, made: Made | None, now: float) -> S
 def _wanted(book: Book, allocation: Allocation, made: Made | None) -> int:
     rated = book.rates.get(LINE)
     rate = allocation.rates.get(LINE, 0) if rated is None else rated.rate
-    least = time_cost(LEAST_MS, 1, rate, margin_permille=allocation.margin_permille)
+    least = time_cost(least_ms(), 1, rate, margin_permille=allocation.margin_permille)
     if made is None or made.canary is None:
         return least
     left = made.units_total - made.units["published"]

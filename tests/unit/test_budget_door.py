@@ -10,19 +10,10 @@ import pytest
 from money import ADA, Account, amount, digest, line, planned, projection_of, terms
 
 from raykit.budget import acts
-from raykit.budget.admit import (
-    Request,
-    Standing,
-    accrue,
-    admit,
-    bound,
-    plan_bound,
-    settle,
-    settle_at_most,
-    void,
-)
+from raykit.budget.admit import Request, Standing, accrue, admit, settle, settle_at_most, void
 from raykit.budget.amounts import HOUR_MS
 from raykit.budget.book import Book, read_book
+from raykit.budget.room import bound, plan_bound
 from raykit.errors import (
     ApprovalError,
     BudgetError,

@@ -12,10 +12,11 @@ import pytest
 from makeqc import QcMaker, make_trained
 from qcray import FakeDoor
 
+from raykit.budget.room import COMES_UP_S
 from raykit.errors import BudgetError, CancelledError, DeadlineError, ReplanError
 from raykit.fleet.pool import crew
 from raykit.fleet.pool.desk import Lost
-from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, LEAST_S, RENEW_S, Price, WorkerLease
+from raykit.fleet.pool.lease import AGAIN_S, BACKSTOP_S, LEASE_S, RENEW_S, Price, WorkerLease
 from raykit.fleet.qc.desk import QcDesk
 from raykit.read.qc import read_qc
 from raykit.records import Claim, Measured, Place
@@ -106,7 +107,7 @@ def test_a_lease_is_as_long_as_it_was_granted(granted_s: float) -> None:
     door = FakeDoor(granted_ms=int(granted_s * 1000))
     held = WorkerLease(door, "f00d-qc-1", experiment="digits", role="qc", contract="s" * 64, price=Price())
     held.reserve(100.0, unit_s=45.0)
-    assert door.least_ms == int((LEAST_S + 45.0) * 1000)
+    assert door.least_ms == int((COMES_UP_S + 45.0) * 1000)
     assert held.paid_until == 100.0 + granted_s - BACKSTOP_S
 
 

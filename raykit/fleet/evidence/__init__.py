@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raykit.budget.admit import bound
 from raykit.budget.book import Book
+from raykit.budget.room import bound
 from raykit.fleet.evidence.costs import (
     costs_of,
     measurements,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from raykit.budget.admit import bound
 from raykit.budget.amounts import HOUR_MS, shown, time_cost
 from raykit.budget.book import Book
 from raykit.budget.lines import CONFIRMATION, RECOVERY, SCRATCH, expected_cost
+from raykit.budget.room import bound
 from raykit.budget.worst import Sizing, worst_case, worst_ms, worst_of_rows, worst_of_starts
 from raykit.errors import BudgetError, PlanError
 from raykit.fleet.site import Site

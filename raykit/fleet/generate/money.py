@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from raykit.budget import acts as money
-from raykit.budget.admit import Request, given_back, plan_bound, way_to_pay
+from raykit.budget.admit import Request
 from raykit.budget.amounts import shown
 from raykit.budget.book import Book
+from raykit.budget.room import given_back, least_ms, plan_bound, way_to_pay
 from raykit.errors import BudgetError, ReplanError
 from raykit.fleet.door import launch_of, reserve
-from raykit.fleet.pool.lease import LEAST_S, UNIT_S, Price, lease_terms
+from raykit.fleet.pool.lease import Price, lease_terms
 from raykit.fleet.site import Site
 from raykit.fleet.spending import (
     Approving,
@@ -90,7 +91,7 @@ def require_payable(site: Site, acts: Acts, approved: Approving | None = None) -
         line=LINE,
         terms=lease_terms(price),
         projection=attempts.projection,
-        least_ms=int((LEAST_S + UNIT_S) * 1000),
+        least_ms=least_ms(),
     )
     try:
         reserve(draft, request, role="generate", acts=acts, failed=attempts.failed, now=now)
@@ -109,12 +110,9 @@ def _with_who_is_at_it(error: BudgetError, book: Book, experiment: str) -> Budge
     if not held:
         return error
     amount, place = shown(sum(lease.worst for lease, _ in held), book.unit), held[0][1]
-    return BudgetError(
-        f"{error.message}; {amount} of it is reserved by a launch that is at it, process {place.pid} on {place.host}",
-        field=error.field,
-        value=error.value,
-        rule=error.rule,
-        remedy=f"raykit generate status {experiment}   or   {error.remedy}",
+    return error.with_more(
+        f"{amount} of it is reserved by a launch that is at it, process {place.pid} on {place.host}",
+        remedy=f"raykit generate status {experiment}",
     )
 
 

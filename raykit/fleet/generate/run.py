@@ -65,9 +65,8 @@ def generate(
         return Outcome(experiment=site.name, sets={each.name: _closed(site, each) for each in sets})
     for ended in end_leftovers():
         say(f"ended a leftover of a killed launch: {ended.name}, process {ended.pid}")
-    settle_workers(
-        site.store, site.name
-    )  # also where what follows refuses: what they hold may be what is missing
+    # Also where what follows refuses: what dead workers hold may be what is missing.
+    settle_workers(site.store, site.name)
     _require_projected(site, acts, sets, require_payable(site, acts, approved))
     spending = open_money(site, acts, approved)
     return Launch(site, spending, workers=workers, changed=changed, maker=maker, say=say, tell=tell).make(

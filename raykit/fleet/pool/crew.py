@@ -10,11 +10,12 @@ from typing import Final
 
 import psutil
 
+from raykit.budget.room import UNIT_S
 from raykit.errors import RaykitError, Unknown
 from raykit.fleet.pool.actor import Orders, Task, clear
 from raykit.fleet.pool.desk import Lost
 from raykit.fleet.pool.hired import HiredWorker, options_of
-from raykit.fleet.pool.lease import UNIT_S, WorkerLease
+from raykit.fleet.pool.lease import WorkerLease
 from raykit.fleet.pool.settings import Hiring
 from raykit.records import EndReason
 from raykit.steer import End, Hired

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from raykit.budget.admit import Request
 from raykit.budget.book import Lease
+from raykit.budget.room import UNIT_S, least_ms
 from raykit.errors import ApprovalError, BudgetError, RaykitError, ReplanError, Unknown
 from raykit.pauses import Role
 from raykit.records import EndReason, Terms
@@ -18,10 +19,6 @@ RENEW_S: Final = 300.0
 """A lease is renewed once so little of it is left."""
 AGAIN_S: Final = 20.0
 """Between two tries at what was not answered."""
-LEAST_S: Final = 30.0
-"""What is left of the money is taken, too, down to so much: a worker has to come up and to do something."""
-UNIT_S: Final = 30.0
-"""What a unit is taken to need as long as none has been seen."""
 BACKSTOP_S: Final = 5.0
 """So long before the end of what is paid for, a worker is ended."""
 
@@ -103,7 +100,7 @@ class WorkerLease:
             line=self._role,
             terms=lease_terms(self._price),
             projection=self._price.projection,
-            least_ms=int((LEAST_S + unit_s) * 1000),
+            least_ms=least_ms(unit_s),
             share=share,
             holder=this_place(),
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raykit.budget.admit import bound
 from raykit.budget.amounts import measured, time_cost
 from raykit.budget.book import IDLE, Allocation, Book, Lease
+from raykit.budget.room import bound
 from raykit.errors import CorruptError, NotFoundError, PlanError
 from raykit.ids import sha256
 from raykit.plan import Lock, projection
