@@ -25,6 +25,7 @@ from raykit.records import (
     FleetEntry,
     Generated,
     GivenUp,
+    Harmless,
     Locked,
     Measured,
     Noted,
@@ -47,7 +48,7 @@ Role = Literal["train", "qc", "generate", "search"]
 FleetState = Literal["running", "pausing", "overdue", "paused", "resuming"]
 """Of one worker or run: nothing in force; asked to stop; asked and late; stopped at a boundary; going on again."""
 
-NEEDS_WORDS = frozenset({"defect", "premise", "qc"})
+NEEDS_WORDS = frozenset({"defect", "premise", "qc", "exactness"})
 """Causes of a pause that ends only by what a named person says was changed or decided."""
 
 MONEY_CAUSES = frozenset({"ceiling", "replan"})
@@ -99,6 +100,8 @@ class Acts:
     restarts: tuple[RestartApproved, ...] = ()
     locked: tuple[Locked, ...] = ()
     amended: tuple[Amended, ...] = ()
+    harmless: frozenset[str] = frozenset()
+    """State outside of checkpoints that does not matter, as a person says."""
     learned: tuple[Learned, ...] = ()
     """What was observed, concluded, noted, measured and counted, in the order in which it was said."""
     reviews: Mapping[str, Review] = field(default_factory=dict)
@@ -153,6 +156,8 @@ def _after(acts: Acts, event: ExperimentEvent, at: float) -> Acts:
             return replace(acts, locked=(*acts.locked, event))
         case Amended():
             return replace(acts, amended=(*acts.amended, event))
+        case Harmless():
+            return replace(acts, harmless=acts.harmless.union(event.names))
         case Observed() | Concluded() | Noted() | Measured() | RowsCounted():
             return replace(acts, learned=(*acts.learned, event))
         case Reviewed():
@@ -259,7 +264,7 @@ def way_on(found: InForce) -> str:
     match found.pause.cause:
         case "defect":
             return f'raykit resume {_target(found)} --repair "what you changed" --by NAME'
-        case "premise" | "qc":
+        case "premise" | "qc" | "exactness":
             return f'raykit resume {_target(found)} --repair "what was decided, and why" --by NAME'
         case "ceiling" | "replan" if found.pause.person.startswith(OF_SEARCH):
             return f"raykit resume {_target(found)} --by NAME"
@@ -303,6 +308,14 @@ def require_cleared(found: InForce, *, repair: str | None, needs_replan: str | N
                     remedy=way_on(found),
                 )
             return f"looked at: {repair}"
+        case "exactness":
+            if repair is None:
+                raise FleetPaused(
+                    f"{found.words}; nobody has said what is done about it",
+                    rule="a run that is not what it was to be goes to a person before more is spent",
+                    remedy=way_on(found),
+                )
+            return f"decided: {repair}"
         case "ceiling" | "replan":
             if needs_replan is not None:
                 raise ReplanError(

@@ -18,6 +18,7 @@ from raykit.records import (
     Beat,
     Cause,
     Commit,
+    Compared,
     Difference,
     EndReason,
     Exactness,
@@ -29,6 +30,7 @@ from raykit.records import (
     Segment,
     StopRequested,
     Superseded,
+    Undeclared,
 )
 
 # --- what the log says --------------------------------------------------------------------------------------
@@ -52,6 +54,10 @@ class RunState:
     """The newest result of each gate."""
     failed: Mapping[str, int] = field(default_factory=dict)
     """By gate that has failed and has not passed since: the attempt that it failed in."""
+    compared: Sequence[Compared] = ()
+    """What was trained twice and held against each other."""
+    undeclared: Sequence[Undeclared] = ()
+    """State that training changed and no checkpoint holds."""
     stop: StopRequested | None = None
     """A stop that the owning launch has asked for."""
     rows: int = 0
@@ -94,6 +100,7 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
     state = onto or RunState()
     events, attempts, commits = list(state.events), list(state.attempts), list(state.commits)
     ends, gates, failed = dict(state.ends), dict(state.gates), dict(state.failed)
+    compared, undeclared = list(state.compared), list(state.undeclared)
     launched, launched_at, released = state.launched, state.launched_at, state.released
     heard_at, stop, rows, broken = state.heard_at, state.stop, state.rows, state.broken
     for entry in entries:
@@ -116,6 +123,10 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
                         failed[event.gate] = attempts[-1].attempt if attempts else 0
                 case StopRequested():
                     stop = event
+                case Compared():
+                    compared.append(event)
+                case Undeclared():
+                    undeclared.append(event)
                 case Commit():
                     commits.append(event)
                 case Segment(series="train"):
@@ -138,6 +149,8 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
         commits=tuple(commits),
         gates=gates,
         failed=failed,
+        compared=tuple(compared),
+        undeclared=tuple(undeclared),
         stop=stop,
         rows=rows,
         broken=broken,

@@ -23,6 +23,7 @@ from raykit.plan.tables import (
     Notify,
     Pool,
     Qc,
+    Rate,
     Search,
     Selection,
     Splits,
@@ -132,6 +133,19 @@ class Run(Table):
     deterministic: bool = Field(True, description="true | false: only kernels that repeat bit for bit")
     resume: Literal["exact", "state-exact", "order-exact"] = Field(
         "exact", description="the least a resume may be: exact | state-exact | order-exact"
+    )
+    replay: Literal["end", "never"] = Field(
+        "never",
+        description="end | never: train a part again in another process, at the end, where an early one costs too much",
+    )
+    replay_share: Rate = Field(
+        0.01, description="the share of the run that an early replay may cost, 0 (none) to 1"
+    )
+    on_inexact: Literal["pause", "continue"] = Field(
+        "pause", description="pause | continue: when the run turns out to be less exact than it was to be"
+    )
+    harmless: tuple[Text, ...] = Field(
+        (), description='state outside of checkpoints that does not matter: ["recipe.calls"]'
     )
     attempts: Positive = Field(3, description="how often the run may start, at least 1")
     flush_s: Above0 = Field(5.0, description="seconds after which history is durable at the latest, above 0")

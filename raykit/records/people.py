@@ -75,6 +75,18 @@ class RestartApproved(Record):
     scripted: bool = False
 
 
+class Harmless(Record):
+    """A person says that state which no checkpoint holds does not matter: a cache, a log counter."""
+
+    closes = True
+
+    event: Literal["harmless"] = "harmless"
+    names: tuple[Words, ...]
+    """As a finding names them, such as `recipe.calls`."""
+    reason: Words
+    person: Words
+
+
 class Repaired(Record):
     """A person says what was done about a necessary check that failed, or about a shared defect."""
 
@@ -138,6 +150,7 @@ ExperimentEvent = Annotated[
     Locked
     | Amended
     | RestartApproved
+    | Harmless
     | Repaired
     | Cancelled
     | Paused

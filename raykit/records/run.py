@@ -83,6 +83,58 @@ class GateResult(Record):
     scope: str
     found: str
     took_s: float
+    exactness: Exactness | None = None
+    """Of the resume gate: what it measured, the upper bound of every later class of the run."""
+
+
+class FirstDifference(Record):
+    """The first thing that is not equal, where it had to be: update, what of it, and both values."""
+
+    update: Count
+    what: str
+    """Such as `terms.fit.value`, `development ratio` or `model.safetensors`."""
+    was: str
+    now: str
+
+    @property
+    def words(self) -> str:
+        """`update 12, terms.fit.value: 0.25 -> 0.5`."""
+        return f"update {self.update:,}, {self.what}: {self.was} -> {self.now}"
+
+
+class Compared(Record):
+    """Updates that were trained twice, held against each other to the bit.
+
+    `overlap`: `attempt` trained again what `against` had recorded. `replay`: another process restored the checkpoint at
+    `first - 1`, trained by `against`, and went on through `last`.
+    """
+
+    event: Literal["compared"] = "compared"
+    how: Literal["overlap", "replay"]
+    attempt: Positive
+    against: Positive
+    first: Positive
+    last: Positive
+    rows: Count = 0
+    evaluations: Count = 0
+    manifests: Count = 0
+    """How many of each were compared, the differing one included."""
+    difference: FirstDifference | None = None
+    """None if all of them are equal."""
+    lowers: Exactness | None = None
+    """The class that the run falls to, where this was to be exact and is not."""
+    took_s: float | None = None
+    """Of a replay."""
+
+
+class Undeclared(Record):
+    """State that training changes and that no checkpoint holds, found at a save."""
+
+    event: Literal["undeclared"] = "undeclared"
+    attempt: Positive
+    update: Count
+    names: tuple[str, ...]
+    lowers: Exactness
 
 
 class Segment(Record):
@@ -150,6 +202,8 @@ RunEvent = Annotated[
     | StopRequested
     | AttemptStarted
     | GateResult
+    | Compared
+    | Undeclared
     | Segment
     | Commit
     | Superseded

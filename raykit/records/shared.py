@@ -19,9 +19,9 @@ EndReason = Literal["completed", "paused", "killed", "failed", "preempted"]
 Words = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 """What a person wrote: a reason, a name, what was repaired."""
 
-Cause = Literal["person", "ceiling", "replan", "defect", "premise", "qc"]
+Cause = Literal["person", "ceiling", "replan", "defect", "premise", "qc", "exactness"]
 """Why work is paused: a person asked; the money is at its end; a replan is due; a shared defect; what the plan was
-approved on is not so; a checkpoint failed its QC."""
+approved on is not so; a checkpoint failed its QC; a resume turned out not to be the same run."""
 
 
 class Place(Record):

@@ -33,6 +33,7 @@ from raykit.records import (
     Closed,
     Column,
     Commit,
+    Compared,
     Concluded,
     Contracted,
     Corrected,
@@ -43,12 +44,14 @@ from raykit.records import (
     ExperimentEntry,
     FieldStats,
     FileRef,
+    FirstDifference,
     FleetEntry,
     Freed,
     GateResult,
     Generated,
     GenerationContract,
     GivenUp,
+    Harmless,
     Held,
     InputChunk,
     InputsManifest,
@@ -101,6 +104,7 @@ from raykit.records import (
     TableRow,
     TermRow,
     Terms,
+    Undeclared,
     UnitReceipt,
     Voided,
 )
@@ -135,6 +139,17 @@ EVENTS = (
         attempt=1, launch="l1", place=PLACE, world_size=1, facts={"torch": "2"}, plan=D, code=D, data=D
     ),
     GateResult(gate="first", key=D, passed=True, scope="s", found="f", took_s=0.5),
+    Compared(
+        how="overlap",
+        attempt=2,
+        against=1,
+        first=3,
+        last=5,
+        rows=3,
+        difference=FirstDifference(update=3, what="loss", was="0.5", now="0.25"),
+        lowers="inexact",
+    ),
+    Undeclared(attempt=1, update=5, names=("recipe.calls",), lowers="inexact"),
     Segment(series="train", attempt=1, first=1, last=2, key="k/x", sha256=D, size_bytes=5),
     Commit(
         update=2,
@@ -163,6 +178,7 @@ ACTS = (
     LOCKED,
     Amended(run="r", allows="order-exact", reason="w", differences=D),
     RestartApproved(projection=D, covers="c", reason="r", person="mira"),
+    Harmless(names=("recipe.calls",), reason="a log counter", person="mira"),
     Repaired(what="w", attempt=2, person="mira"),
     PAUSED,
     RESUMED,
@@ -539,7 +555,8 @@ def test_only_the_first_entry_has_no_prev() -> None:
 
 def test_a_segment_runs_forward() -> None:
     with pytest.raises(CorruptError, match="before"):
-        Segment.from_bytes(canonical({**EVENTS[3].plain(), "first": 3}), "it")
+        segment = next(event for event in EVENTS if isinstance(event, Segment))
+        Segment.from_bytes(canonical({**segment.plain(), "first": 3}), "it")
 
 
 # --- people and money ---------------------------------------------------------------------------------------
