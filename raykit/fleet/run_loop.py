@@ -24,6 +24,7 @@ from raykit.errors import (
     UnknownOutcomeError,
 )
 from raykit.fleet.claim import Claimed
+from raykit.fleet.fallen import Fallen
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.metrics import Dashboard, Facts, run_of, trainers_of
 from raykit.fleet.outcome import Outcome
@@ -152,6 +153,7 @@ class RunLoop:
         self._cancelled = False
         self._in_force: InForce | None = None
         """The pause of the newest look."""
+        self._fallen = Fallen(site, claimed.task.launch, say)
         self._overdrawn = False
         """What was reserved is used up, and no boundary came before."""
         self._followed = Followed()
@@ -245,6 +247,7 @@ class RunLoop:
         state = self._log.state
         if self._has_let_go(state):
             return True
+        self._fallen.heed(state, self._people.refresh())
         pause = self.heed_people()
         self._followed.follow(self._site.store, state.events)
         self.tell_glimpse()

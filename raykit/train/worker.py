@@ -42,6 +42,7 @@ from raykit.train.gating import Gates
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
+from raykit.train.overlap import Overlap
 from raykit.train.ranklog import RankLog
 from raykit.train.recipe import Recipe
 from raykit.train.resume import Start, decide_start
@@ -139,9 +140,10 @@ class _Attempt:
             if self._door is not None and self._granted is not None:
                 grant, at = self._granted
                 self._directive.keep(self._door, grant, granted_at=at, hold_s=self._task.hold_s)
-        rows = self._rows(stamp) if self._gang.leads else None
+        overlap = self._overlap(stamp) if self._gang.leads else None
+        rows = self._rows(stamp, overlap) if self._gang.leads else None
         try:
-            ending = self._train(decision, stamp, rows)
+            ending = self._train(decision, stamp, rows, overlap)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):
@@ -267,7 +269,7 @@ class _Attempt:
 
     # --- training -------------------------------------------------------------------------------------------
 
-    def _train(self, decision: _Decision, stamp: Stamp, rows: Rows | None) -> Ending:
+    def _train(self, decision: _Decision, stamp: Stamp, rows: Rows | None, overlap: Overlap | None) -> Ending:
         bound = Bound(
             contract=self._task.contract,
             code=self._task.code,
@@ -284,6 +286,7 @@ class _Attempt:
             rows,
             hold_s=self._task.hold_s,
             took=self._directive.save_took,
+            overlap=overlap,
         )
         built = self._build(self._inputs.recipe)
         if decision.good is None:
@@ -410,7 +413,16 @@ class _Attempt:
     def _development(self) -> Keyed | None:
         return self._inputs.keyed("development") if "development" in self._inputs.roles() else None
 
-    def _rows(self, stamp: Stamp) -> Rows:
+    def _overlap(self, stamp: Stamp) -> Overlap | None:
+        """What this attempt trains again; None if it is the first one."""
+        state = self._log.state
+        mine = state.attempt
+        if mine is None or mine.attempt != stamp.attempt or len(state.attempts) == 1:
+            return None
+        run = (self._task.experiment, self._task.run)
+        return Overlap(self._store, state, mine, run=run, hold_s=self._task.hold_s)
+
+    def _rows(self, stamp: Stamp, overlap: Overlap | None) -> Rows:
         members = self._inputs.members("train")
         column = getattr(self._inputs.dataset, "sources", None)
         sources = None if column is None else [int(column[int(index)]) for index in members]
@@ -421,6 +433,7 @@ class _Attempt:
             row_maker(self._plan, self._order, sources, stamp.attempt),
             flush_s=self._plan.run.flush_s,
             hold_s=self._task.hold_s,
+            overlap=overlap,
         )
 
     # --- the end --------------------------------------------------------------------------------------------
