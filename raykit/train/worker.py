@@ -31,18 +31,21 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
+from raykit.store.plans import read_run_plan
 from raykit.store.scratch import scratch
 from raykit.train import facts
 from raykit.train.base import load_base, read_base, require_one_start
 from raykit.train.build import Built, build, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
+from raykit.train.effect import require_effect
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
 from raykit.train.overlap import Overlap
+from raykit.train.params import check_params
 from raykit.train.ranklog import RankLog
 from raykit.train.recipe import Recipe
 from raykit.train.resume import Start, decide_start
@@ -88,6 +91,8 @@ class _Decision:
 
     attempt: int
     good: Good | None
+    made_under: str | None
+    """The lock of the attempt that made that checkpoint."""
     exactness: Any
     gates_passed: frozenset[str]
 
@@ -174,11 +179,17 @@ class _Attempt:
                 "exactness": chosen.exactness,
                 "commit": None if chosen.good is None else chosen.good.commit.plain(),
                 "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
+                "plan": None if chosen.good is None else self._plan_of(chosen.good),
                 "gates": self._gates.passed(),
             }
 
         told = self._gang.leader_does(lead)
-        return _Decision(told["attempt"], _good(told), told["exactness"], frozenset(told["gates"]))
+        gates = frozenset(told["gates"])
+        return _Decision(told["attempt"], _good(told), told["plan"], told["exactness"], gates)
+
+    def _plan_of(self, good: Good) -> str:
+        """The lock that a checkpoint was made under, on rank 0."""
+        return next(a.plan for a in self._log.state.attempts if a.attempt == good.commit.attempt)
 
     def _ask_the_door(self) -> None:
         """Have this attempt reserved before anything says that it begins.
@@ -297,6 +308,7 @@ class _Attempt:
         if decision.good is None:
             self._begin_fresh(decision, built)
         else:
+            self._require_effect(built, decision)
             self._warm_up(built)
             self._restore(built, decision.good, saver, decision.exactness)
         loop = Loop(
@@ -366,6 +378,22 @@ class _Attempt:
         built = self._build(copy.copy(self._untouched))
         self._warm_up(built)
         return built
+
+    def _require_effect(self, built: Built, decision: _Decision) -> None:
+        """Let no changed param be one that the checkpoint takes back.
+
+        Raises:
+            GateError: one is.
+        """
+        made_under = decision.made_under
+        if made_under is None or made_under == self._task.plan:
+            return
+        was = read_run_plan(self._store, self._task.experiment, self._task.run, made_under)
+        if was.run.params == self._plan.run.params:
+            return
+        recipe = copy.copy(self._untouched)
+        before = build(was, recipe, check_params(recipe, was.run.params), self._gang)
+        self._gang.all_agree(lambda: require_effect(before.live, built.live))
 
     def _restore(self, built: Built, good: Good, saver: Saver, exactness: Any) -> None:
         """Put the checkpoint back and prove that what is live now is what was stored.
