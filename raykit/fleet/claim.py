@@ -143,7 +143,7 @@ def claim(
         task,
         site.plan,
         log.state,
-        facts.expected(site.plan),
+        facts.expected(site.plan, ready.outside),
         changed_members(site, ready),
         code=ready.files,
     )
@@ -174,11 +174,12 @@ def claim_trial(
     setting: Setting,
     locked: Locked,
     code: Mapping[str, bytes],
+    outside: Mapping[str, str],
 ) -> Claimed:
     """Take one trial of a search for a new launch. All that refuses a search was asked before.
 
     `site` is that of the trial, `task` that of the search with the trial's own launch; `locked` and `code` are what was
-    frozen for the search.
+    frozen for the search, `outside` the facts of what its recipe imports beside that.
 
     Raises:
         HeldError: another launch that is alive holds the run.
@@ -191,7 +192,8 @@ def claim_trial(
     log.refresh()
     _takeable(log.state, task)
     _record(site, locked, setting)
-    start = decide_start(site.store, task, site.plan, log.state, facts.expected(site.plan), None, code=code)
+    now = facts.expected(site.plan, outside)
+    start = decide_start(site.store, task, site.plan, log.state, now, None, code=code)
     attempts = replace(spending.attempts, trial=site.run, failed=failed_gates(log.state, acts))
     _take(log, task)
     return Claimed(task=task, start=start, spending=replace(spending, attempts=attempts))
@@ -399,7 +401,7 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
         task_of(site, ready),
         site.plan,
         site.run_log("reader").state,
-        facts.expected(site.plan),
+        facts.expected(site.plan, ready.outside),
         changed_members(site, ready),
         code=ready.files,
     )

@@ -23,6 +23,7 @@ from raykit.plan import Plan
 from raykit.plan import differences as plan_differences
 from raykit.records import Difference, Exactness
 from raykit.train.gang import Gang
+from raykit.train.surroundings import CODE_OF
 
 FACT_ALLOWS: dict[str, Exactness] = {
     "world_size": "order-exact",
@@ -72,7 +73,11 @@ def of_facts(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Differe
     for name in sorted(was.keys() | now.keys()):
         before, after = was.get(name, "not recorded"), now.get(name, "not recorded")
         if before != after:
-            yield Difference(what=name, was=before, now=after, allows=FACT_ALLOWS.get(name, "state-exact"))
+            yield Difference(what=name, was=before, now=after, allows=_allows(name))
+
+
+def _allows(fact: str) -> Exactness:
+    return "inexact" if fact.startswith(CODE_OF) else FACT_ALLOWS.get(fact, "state-exact")
 
 
 def of_plans(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
@@ -125,11 +130,13 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def expected(plan: Plan) -> dict[str, str]:
-    """The facts that a gang started on this machine would have: what a launch compares before it starts one."""
-    return here(
-        Gang(rank=0, world=plan.run.workers, device=torch.device(local_device(plan))), plan.run.threads
-    )
+def expected(plan: Plan, outside: Mapping[str, str]) -> dict[str, str]:
+    """The facts that a gang started on this machine would have: what a launch compares before it starts one.
+
+    `outside` are those of the code that its recipe imports from outside.
+    """
+    gang = Gang(rank=0, world=plan.run.workers, device=torch.device(local_device(plan)))
+    return {**here(gang, plan.run.threads), **outside}
 
 
 def local_device(plan: Plan) -> str:

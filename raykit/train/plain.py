@@ -21,6 +21,7 @@ from raykit.errors import RaykitError
 from raykit.train.directive import Directive
 from raykit.train.gang import Gang
 from raykit.train.inputs import Task
+from raykit.train.surroundings import stay_inside
 from raykit.train.worker import work
 
 
@@ -32,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--world", type=int, default=1)
     parser.add_argument("--rendezvous", type=Path, default=None)
     options = parser.parse_args(arguments)
+    stay_inside()
     directive = Directive()
 
     def on_term(number: int, frame: FrameType | None) -> None:

@@ -29,6 +29,7 @@ from raykit.train.door import Door
 from raykit.train.facts import local_device
 from raykit.train.gang import Gang
 from raykit.train.inputs import Task
+from raykit.train.surroundings import stay_inside
 from raykit.train.worker import work
 
 GANG_TIMEOUT = timedelta(minutes=10)
@@ -90,6 +91,7 @@ def _labels(plan: Plan) -> dict[str, str] | None:
 
 def _rank(config: dict[str, Any]) -> None:
     """One rank. A deliberate refusal is in the run's log already; raised here, Ray would only try it again."""
+    stay_inside()
     task = Task.of(config["task"])
     gang = _join(task)
     try:

@@ -37,6 +37,8 @@ class Bound:
     data: str
     exactness: Exactness
     invested: Invested | None = None
+    unbound: Callable[[], Sequence[str]] = tuple
+    """Names what was imported since the start and that nothing binds: over that no resume is exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,7 @@ class Saver:
             key=key,
             sha256=digest,
             size_bytes=_size_bytes(files),
-            exactness=self._bound.exactness,
+            exactness=self._exactness(),
             reason=reason,
             save_s=round(time.perf_counter() - start, 3),
             blocked_s=round(spent.blocked_s, 6),
@@ -197,6 +199,16 @@ class Saver:
         self._log.append(lambda entries: self._once(entries, commit), at=self._clock())
         self.committed = slot.update
         self._took(commit.save_s)
+
+    def _exactness(self) -> Exactness:
+        late = self._bound.unbound()
+        if not late:
+            return self._bound.exactness
+        print(
+            f"! {', '.join(late)}: imported while it trained, and neither frozen nor installed, so this checkpoint is "
+            "inexact; import it where the recipe is imported: then a resume compares it"
+        )
+        return "inexact"
 
     def _waiting(self, start: float) -> Callable[[], bool]:
         def wait() -> bool:

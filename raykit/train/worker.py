@@ -119,7 +119,7 @@ class _Attempt:
         self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
         self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
         self._keyed = inputs.keyed("train")
-        self._facts = facts.here(gang, self._plan.run.threads)
+        self._facts = {**facts.here(gang, self._plan.run.threads), **inputs.outside}
         self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
 
     def run(self, notice: Callable[[], str | None] | None) -> Ending:
@@ -274,6 +274,7 @@ class _Attempt:
             data=self._task.data,
             exactness=decision.exactness,
             invested=self._invested(),
+            unbound=self._inputs.unbound,
         )
         saver = Saver(
             self._store,

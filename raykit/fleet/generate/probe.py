@@ -25,6 +25,7 @@ from raykit.shards.contract import Draft
 from raykit.steer import FIRST_S, START_S
 from raykit.store import open_store
 from raykit.store.place import gone, this_place
+from raykit.train.surroundings import stay_inside
 
 if TYPE_CHECKING:
     from raykit.work.gen_probe import Probe
@@ -77,6 +78,7 @@ class ProbeActor:
         """What the producer says, or what refuses it."""
         from raykit.work.gen_probe import Real, probe
 
+        stay_inside()
         asking = self._asking
         code = Path(asking.folder) / "code"
         code.mkdir(mode=0o700, exist_ok=True)

@@ -22,6 +22,7 @@ from raykit.records import Place
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.place import this_place
+from raykit.train.surroundings import stay_inside
 from raykit.work.puller import ENDS, Hand, Puller, Turn, TurnKind
 
 PLACE: Final = "place.json"
@@ -190,6 +191,7 @@ class UnitActor:
         )
 
     def _make(self) -> Puller:
+        stay_inside()
         return self._orders.task.make(open_store(self._orders.root), self._orders)
 
 

@@ -115,6 +115,7 @@ class LiveRow:
             setting=setting,
             locked=opened.locked,
             code=opened.code,
+            outside=opened.outside,
         )
         make = _Jobs(claimed.task, self._site.plan, opened.registration.metric, setting, objective)
         title = f"{opened.site.name} {row.run}"
