@@ -7,7 +7,6 @@ it lies: one that is passed over otherwise, such as `build` or a store, is not w
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +14,7 @@ from raykit.errors import PlanError
 from raykit.records import Difference
 from raykit.train import facts, frozen
 from raykit.train.find_recipe import modules_of
+from raykit.train.imports import imports_of
 
 _AT_RUN_TIME = frozenset({"importlib", "pkgutil", "runpy"})
 """What imports modules by names that are worked out when it runs."""
@@ -125,7 +125,7 @@ def _reached(modules: Iterable[str], read: Callable[[str], bytes | None]) -> tup
             if data is None:
                 continue
             found[name] = data
-            for imported in _imports(data, PurePosixPath(name).parent.parts):
+            for imported in imports_of(data, PurePosixPath(name).parent.parts):
                 top = imported.partition(".")[0]
                 unclear = unclear or top in _AT_RUN_TIME
                 if imported not in asked and top != "raykit":
@@ -141,23 +141,6 @@ def _files_of(module: str) -> Iterator[str]:
         path = "/".join(parts[:count])
         yield f"{path}/__init__.py"
         yield f"{path}.py"
-
-
-def _imports(data: bytes, package: tuple[str, ...]) -> Iterator[str]:
-    """What a module of `package` imports anywhere; a name that is taken from a module may be a module itself."""
-    try:
-        tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: max(0, len(package) + 1 - node.level)] if node.level else ()
-            source = [*above, *([node.module] if node.module else [])]
-            yield from (".".join([*source, alias.name]) for alias in node.names)
-        elif isinstance(node, ast.Name) and node.id == "__import__":
-            yield "importlib"
 
 
 __all__ = ["code_differences", "own_files", "scope_of"]

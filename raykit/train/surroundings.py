@@ -8,7 +8,6 @@ exact.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.machinery
 import os
@@ -17,18 +16,19 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from raykit.errors import PlanError
 from raykit.train import frozen
+from raykit.train.imports import imports_of
 
 CODE_OF: Final = "code of "
 """What the fact of such code is called: `code of mylib`."""
 
 _MODULES: Final = frozenset({".py", ".so", ".pyd"})
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_NOT_ASKED: Final = sys.stdlib_module_names | {"raykit", "__main__", "__mp_main__"}
+_NOT_ASKED: Final = sys.stdlib_module_names | {"", "raykit", "__main__", "__mp_main__"}
 
 _stays: list[bool] = []
 """Not empty in a worker."""
@@ -73,9 +73,9 @@ def code_outside(folder: Path, files: Mapping[str, bytes], loaded: Iterable[str]
     Raises:
         PlanError: some of it lies where no worker looks.
     """
-    names = {top for name, data in files.items() if name.endswith(".py") for top in _imported(data)}
+    names = {each for name, data in files.items() if name.endswith(".py") for each in _imports(name, data)}
     own = {name.partition("/")[0].removesuffix(".py") for name in files}
-    wanted = (names | {name.partition(".")[0] for name in loaded}) - own - _NOT_ASKED
+    wanted = {name.partition(".")[0] for name in {*names, *loaded}} - own - _NOT_ASKED
     places = {top: _places(top, folder) for top in sorted(wanted)}
     return {f"{CODE_OF}{top}": _digest(found) for top, found in places.items() if found}
 
@@ -86,15 +86,9 @@ def unbound(folder: Path, loaded: Iterable[str], facts: Mapping[str, str]) -> li
     return [top for top in sorted(tops) if f"{CODE_OF}{top}" not in facts and _loaded_from(top, folder)]
 
 
-def _imported(data: bytes) -> set[str]:
-    """The packages that a module imports anywhere by their names."""
-    try:
-        nodes = list(ast.walk(ast.parse(data)))
-    except (SyntaxError, ValueError, RecursionError):
-        return set()
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    return {name.partition(".")[0] for name in names if name}
+def _imports(name: str, data: bytes) -> list[str]:
+    """What a module of the recipe imports; what it imports by a relative name begins with a dot."""
+    return list(imports_of(data, ("", *PurePosixPath(name).parent.parts)))
 
 
 def _places(top: str, folder: Path) -> list[Path]:
