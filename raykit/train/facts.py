@@ -21,9 +21,8 @@ import torch
 
 from raykit.plan import Plan
 from raykit.plan import differences as plan_differences
-from raykit.records import Difference, Exactness
+from raykit.records import CODE_OF, Difference, Exactness
 from raykit.train.gang import Gang
-from raykit.train.surroundings import CODE_OF
 
 FACT_ALLOWS: dict[str, Exactness] = {
     "world_size": "order-exact",

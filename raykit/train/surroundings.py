@@ -20,11 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from raykit.errors import PlanError
+from raykit.records import CODE_OF
 from raykit.train import frozen
 from raykit.train.imports import imports_of
-
-CODE_OF: Final = "code of "
-"""What the fact of such code is called: `code of mylib`."""
 
 _MODULES: Final = frozenset({".py", ".so", ".pyd"})
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})

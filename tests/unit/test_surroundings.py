@@ -19,13 +19,14 @@ from raykit.errors import ExactnessError, PlanError
 from raykit.fleet import claim as claiming
 from raykit.fleet.claim import claim
 from raykit.fleet.site import make_ready, site_of, stored_site
+from raykit.records import CODE_OF
 from raykit.store import open_store
 from raykit.store.people import People
 from raykit.train import frozen, surroundings
 from raykit.train.facts import of_facts
 from raykit.train.find_recipe import load_recipe, loaded_for
 from raykit.train.owncode import own_files
-from raykit.train.surroundings import CODE_OF, code_outside, unbound, worker_path
+from raykit.train.surroundings import code_outside, unbound, worker_path
 
 PASSED_OVER = ["build", "dist", "store", "node_modules", "runs"]
 """Folders whose name says that they are no code, and one that is a store by what it holds."""
