@@ -12,6 +12,7 @@ from importlib import metadata
 
 from raykit import reconcile as brain
 from raykit.errors import ConflictError, GateError, HeldError, RaykitError
+from raykit.fleet.accelerators import there_are
 from raykit.fleet.evidence import gather
 from raykit.fleet.qc.heed import QC_GATE, require_answered
 from raykit.fleet.qc.room import require_apart
@@ -143,7 +144,7 @@ def claim(
         task,
         site.plan,
         log.state,
-        facts.expected(site.plan, ready.outside),
+        facts.expected(site.plan, ready.outside, there=there_are()),
         changed_members(site, ready),
         code=ready.files,
     )
@@ -192,7 +193,7 @@ def claim_trial(
     log.refresh()
     _takeable(log.state, task)
     _record(site, locked, setting)
-    now = facts.expected(site.plan, outside)
+    now = facts.expected(site.plan, outside, there=there_are())
     start = decide_start(site.store, task, site.plan, log.state, now, None, code=code)
     attempts = replace(spending.attempts, trial=site.run, failed=failed_gates(log.state, acts))
     _take(log, task)
@@ -401,7 +402,7 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
         task_of(site, ready),
         site.plan,
         site.run_log("reader").state,
-        facts.expected(site.plan, ready.outside),
+        facts.expected(site.plan, ready.outside, there=there_are()),
         changed_members(site, ready),
         code=ready.files,
     )

@@ -63,8 +63,11 @@ def work(
     notice: Callable[[], str | None] | None = None,
     store: ObjectStore | None = None,
     door: Door | None = None,
+    look: Callable[[], None] = lambda: None,
 ) -> Ending:
     """Train this rank's share of one attempt, under a lease from the `door` if there is one.
+
+    `look` is called once everything is imported, and refuses a process that is not what it should be.
 
     Raises:
         FencedError: another launch or attempt owns the run.
@@ -78,6 +81,7 @@ def work(
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, scratch("code") as folder:
         inputs = read_inputs(found, task, folder)
+        gang.all_agree(look)
         return _Attempt(task, gang, directive, found, inputs, log, door).run(notice)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raykit.errors import CorruptError
+from raykit.fleet.accelerators import divide
 from raykit.fleet.claim import claim_trial
 from raykit.fleet.follow import Glimpse
 from raykit.fleet.run_loop import RunLoop
@@ -197,6 +198,7 @@ class _Jobs:
                 name=f"{task.launch}-{serial}",
                 restarts=max(0, run.attempts - used - 1),
                 door=door,
+                gpus=divide(self.plan, slots=0).rank,
             )
         told = ObjectiveTask(
             root=task.root,
