@@ -45,12 +45,13 @@ def worker_path() -> list[str]:
     Not the empty name, nor the working folder unless an installed package says that its code is there, nor what Ray
     adds of its driver: the folder of its script, and the one that it was started in.
     """
-    working, linked = os.path.realpath(os.curdir), _linked()
-    told = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    told = [path for path in told if os.path.realpath(path) != working]
+    working = os.path.realpath(os.curdir)
+    named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    told = {os.path.abspath(path) for path in named if os.path.realpath(path) != working} | _linked()  # noqa: PTH100
     there = [path for path in dict.fromkeys(sys.path) if path]
     installed = [path for path in there if _is_installed(path)]
-    return [*installed, *(path for path in there if path not in installed and path in {*told, *linked})]
+    rest = (path for path in there if path not in installed)
+    return [*installed, *(path for path in rest if os.path.abspath(path) in told)]  # noqa: PTH100
 
 
 def place_of_recipe() -> int:
@@ -205,7 +206,6 @@ def _linked() -> frozenset[str]:
     for place in [*site.getsitepackages(), site.getusersitepackages()]:
         for link in Path(place).glob("*.pth") if Path(place).is_dir() else ():
             lines = link.read_text(errors="replace").splitlines()
-            found |= {
-                line.strip() for line in lines if line.strip() and not line.startswith(("import ", "#"))
-            }
+            named = (line.strip() for line in lines if not line.startswith(("import ", "import\t", "#")))
+            found |= {os.path.abspath(Path(place, name)) for name in named if name}  # noqa: PTH100
     return frozenset(found)

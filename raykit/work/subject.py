@@ -148,11 +148,13 @@ def _manifest_bytes(store: ObjectStore, key: str, digest: str) -> bytes:
     return data
 
 
-def hold_on_accelerator(memory_bytes: int) -> None:
-    """Let every allocation fail that would make this process hold more of its accelerator."""
-    if torch.cuda.is_available():
-        there = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / there), 0)
+def hold_on_accelerator(memory_bytes: int) -> bool:
+    """Let every allocation fail that would make this process hold more of its accelerator; False if it has none."""
+    if not torch.cuda.is_available():
+        return False
+    there = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / there), 0)
+    return True
 
 
 def peak_bytes(device: torch.device) -> int:

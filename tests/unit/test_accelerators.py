@@ -6,6 +6,7 @@ covers FAULT-DEVICES, QC-12 DISP-12
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from raykit.train.gang import Gang
 from raykit.train.granted import Granted, keep_to_granted
 from raykit.train.runner import _look
 
+ROOT = Path(__file__).parents[2]
 QC = """
 [qc]
 owner = "ada"
@@ -239,6 +241,27 @@ def test_whatever_ray_starts_for_raykit_hides_first() -> None:
         (defined,) = (node for node in ast.walk(tree) if getattr(node, "name", None) == name)
         calls = [getattr(node.func, "id", None) for node in ast.walk(defined) if isinstance(node, ast.Call)]
         assert "keep_to_granted" in calls, path
+
+
+# --- `make gpu` -------------------------------------------------------------------------------------------
+
+
+def test_without_an_accelerator_everything_is_listed_as_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["gpu_checks.py"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    script = importlib.util.spec_from_file_location("gpu_checks", ROOT / "scripts" / "gpu_checks.py")
+    assert script is not None and script.loader is not None
+    module = importlib.util.module_from_spec(script)
+    monkeypatch.setitem(sys.modules, "gpu_checks", module)
+    script.loader.exec_module(module)
+    assert module.main() == 0
+    out = capsys.readouterr().out.splitlines()
+    assert len(module.CHECKS) == 8
+    assert [line.split("skipped")[0].strip() for line in out[1:-1]] == list(module.CHECKS)
+    assert (out[0].startswith("accelerator  none"), out[-1]) == (True, "nothing was measured")
 
 
 # --- the bound ----------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ def hold_at_most(memory_bytes: int, *, gpus: float) -> None:
     if gpus:
         from raykit.work.subject import hold_on_accelerator
 
-        hold_on_accelerator(memory_bytes)
-        return
+        if hold_on_accelerator(memory_bytes):
+            return
     data, held = _status_bytes("VmData"), _status_bytes("RssAnon")
     # what is set aside and not used, stacks of threads above all, is not what is meant
     limit = memory_bytes + max(0, data - held)
