@@ -248,7 +248,15 @@ def generation(bench: Bench) -> str:
     job, root = bench.folder / "beside" / "job", bench.folder / "beside" / "store"
     if not root.exists():
         raise Skipped("nothing was trained")
-    raykit(bench, "generate", str(job / "plan.toml"), "--root", str(root))
+    at, by, name = ("--root", str(root)), ("--by", "gpu-checks"), "digits-vae"
+    raykit(
+        bench, "qc", "review", name, "--update", "60", "--verdict", "passed", "--note", "a check", *by, *at
+    )
+    raykit(
+        bench, "candidates", "register", "teacher", f"{name}@60", "--role", "production-candidate", *by, *at
+    )
+    raykit(bench, "candidates", "approve", "teacher", "--use", "generation", "--reason", "a check", *by, *at)
+    raykit(bench, "generate", str(job / "plan.toml"), *at)
     found = {facts["device"] for kind, facts in all_facts(root) if kind == "generate"}
     assert found == {bench.device}, found
     return f"made on {bench.device}"
