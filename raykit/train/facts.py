@@ -139,8 +139,9 @@ def expected(plan: Plan, outside: Mapping[str, str], *, there: int) -> dict[str,
     device = torch.device(local_device(plan, there))
     known = device.type == "cpu" or accelerators_here() > 0
     gang = Gang(rank=0, world=plan.run.workers, device=device if known else torch.device("cpu"))
-    found = {**here(gang, plan.run.threads), **outside, "device": device.type}
+    found = {**here(gang, plan.run.threads), **outside}
     if not known:
+        found["device"] = device.type
         del found["device_model"]
     return found
 

@@ -93,6 +93,8 @@ class Saver:
         self._timeout_s = timeout_s
         self._clock = clock
         self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
+        self._exactness = bound.exactness
+        """Of the newest save."""
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
         self.committed: int | None = None
@@ -114,6 +116,7 @@ class Saver:
         start = time.perf_counter()
         self.drain()
         self._capture.take(live)
+        self._exactness = self._left()
         self.blocked_s = time.perf_counter() - start
         invested = self._bound.invested
         spent = _Spent(self.blocked_s, None if invested is None else round(invested.now_s(), 1))
@@ -190,7 +193,7 @@ class Saver:
             key=key,
             sha256=digest,
             size_bytes=_size_bytes(files),
-            exactness=self._exactness(),
+            exactness=self._exactness,
             reason=reason,
             save_s=round(time.perf_counter() - start, 3),
             blocked_s=round(spent.blocked_s, 6),
@@ -200,7 +203,8 @@ class Saver:
         self.committed = slot.update
         self._took(commit.save_s)
 
-    def _exactness(self) -> Exactness:
+    def _left(self) -> Exactness:
+        """What a resume of what is live now may be called, by what this process has imported until now."""
         late = self._bound.unbound()
         if not late:
             return self._bound.exactness

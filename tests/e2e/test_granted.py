@@ -1,6 +1,6 @@
 """A worker sees the accelerators that it was granted, on a Ray that is told of two that are not there.
 
-covers FAULT-DEVICES, DISP-12
+covers DISP-12
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How accelerators divide between training and its checks, and what hides the rest of them from a worker.
 
-covers FAULT-DEVICES, QC-12 DISP-12
+covers DISP-12 QC-12
 """
 
 from __future__ import annotations
