@@ -15,6 +15,7 @@ import pytest
 from nursery import Nursery
 from plainrun import Launches, freeze_job, state_of, write_job
 
+from raykit.cli.main import main
 from raykit.errors import ExactnessError, PlanError
 from raykit.fleet import claim as claiming
 from raykit.fleet.claim import claim
@@ -182,6 +183,17 @@ def test_code_of_the_working_folder_is_refused_before_a_launch(
         make_ready(site_of(plan, str(tmp_path / "store")))
     assert refusal.value.field == "recipe"
     assert refusal.value.remedy == "put mylib beside the recipe, or install it: pip install -e"
+
+
+def test_a_plan_check_names_code_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library(tmp_path / "lib", monkeypatch)
+    plan = write_job(tmp_path / "job", variant="import mylib\n\nclass Variant(Tiny): ...\n")
+    says = "imports  mylib: not kept, and a resume over other code there is inexact"
+    for path, said in ((plan, True), (write_job(tmp_path / "other"), False)):
+        assert main(["plan", "check", str(path), "--root", str(tmp_path / "store")]) == 0
+        assert (says in capsys.readouterr().out) is said
 
 
 # --- where a worker looks -----------------------------------------------------------------------------------
