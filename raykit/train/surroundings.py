@@ -15,11 +15,12 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from raykit.errors import PlanError
+from raykit.errors import GateError, PlanError
 from raykit.records import CODE_OF
 from raykit.train import frozen
 from raykit.train.imports import imports_of
@@ -37,6 +38,26 @@ def stay_inside() -> None:
     sys.path[:] = worker_path()
     sys.path_importer_cache.clear()
     _stays[:] = [True]
+
+
+@contextmanager
+def naming_what_is_missing() -> Iterator[None]:
+    """Refuse a recipe that imports, when it is called, what a worker does not have: trying again would not help.
+
+    Raises:
+        GateError: it does.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        what = error.name or str(error).strip().splitlines()[-1][:200]
+        raise GateError(
+            f"the recipe imports {what} when it is called, which is neither in its frozen copy nor installed",
+            field="recipe",
+            value=what,
+            rule="code beside the recipe, which is frozen, or an installed package",
+            remedy="spell its name out in an import statement, so that it is frozen; or install it: pip install -e",
+        ) from error
 
 
 def worker_path() -> list[str]:

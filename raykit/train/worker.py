@@ -49,6 +49,7 @@ from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Invested, Saver
 from raykit.train.state import hold, needed_files, restore, unequal
 from raykit.train.step import Stepper
+from raykit.train.surroundings import naming_what_is_missing
 
 CLOSE_S = 60.0
 LEAVE_S = 10.0
@@ -80,7 +81,8 @@ def work(
     """
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, scratch("code") as folder:
-        inputs = read_inputs(found, task, folder)
+        with naming_what_is_missing():
+            inputs = read_inputs(found, task, folder)
         gang.all_agree(look)
         return _Attempt(task, gang, directive, found, inputs, log, door).run(notice)
 
@@ -145,7 +147,8 @@ class _Attempt:
                 self._directive.keep(self._door, grant, granted_at=at, hold_s=self._task.hold_s)
         rows = self._rows(stamp) if self._gang.leads else None
         try:
-            ending = self._train(decision, stamp, rows)
+            with naming_what_is_missing():
+                ending = self._train(decision, stamp, rows)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):

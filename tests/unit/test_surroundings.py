@@ -16,7 +16,7 @@ from nursery import Nursery
 from plainrun import Launches, freeze_job, state_of, write_job
 
 from raykit.cli.main import main
-from raykit.errors import ExactnessError, PlanError
+from raykit.errors import ExactnessError, GateError, PlanError
 from raykit.fleet import claim as claiming
 from raykit.fleet.claim import claim
 from raykit.fleet.site import make_ready, site_of, stored_site
@@ -319,6 +319,31 @@ def test_code_outside_that_changes_is_never_exact(
     ((code, out),) = [rank.wait() for rank in run.ranks(again.task)]
     assert code == ExactnessError.exit_code
     assert "code of mylib" in out and first["code of mylib"] in out
+
+
+WORKED_OUT = """
+import importlib
+
+class Variant(Tiny):
+    def losses(self, model, batch):
+        return importlib.import_module("bui" + "ld.rows").made(super().losses(model, batch))
+"""
+
+
+def test_a_module_of_such_a_folder_that_nothing_spells_out_is_refused_once(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    """It is not in the copy, and no worker has it from the checkout; another attempt would not have it either."""
+    plan = write_job(tmp_path / "job", variant=WORKED_OUT)
+    write(tmp_path / "job", build__rows="def made(losses):\n    return losses\n")
+    run = Launches(nursery, freeze_job(tmp_path / "store", plan))
+    ((code, out),) = run.run()
+    assert code == GateError.exit_code, out
+    says = "the recipe imports build when it is called, which is neither in its frozen copy nor installed"
+    assert says in out
+    state = state_of(run.task)
+    (end,) = state.ends.values()
+    assert (end.reason, says in (end.detail or ""), state.commits) == ("failed", True, ())
 
 
 LATE = """
