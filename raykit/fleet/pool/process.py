@@ -21,7 +21,7 @@ def lose_first() -> None:
         pass  # a machine without it has its own ways
 
 
-def hold_at_most(memory_bytes: int, *, gpus: float) -> None:
+def hold_at_most(memory_bytes: int, *, gpus: float = 0.0) -> None:
     """Let every allocation fail that would make this process hold more. To be called once all code is imported.
 
     Of a process that has some of an accelerator it is the memory of that which is bounded, and not the machine's.
