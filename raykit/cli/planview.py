@@ -32,6 +32,7 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
             *_so_far(case),
             ("trains", _trains(case)),
             ("length", _length(case.lock)),
+            *_outside(case),
             ("stage", f"{evidence.stage}: {evidence.stage_why}"),
             ("cost", _cost(case.site.plan, evidence.money)),
             ("stops", _stops(case.site.plan)),
@@ -162,6 +163,15 @@ def _head(case: Case, lock: Lock | None) -> str:
     if lock is not None:
         parts.append(f"lock {output.short(lock.digest)}")
     return DOT.join(parts)
+
+
+def _outside(case: Case) -> list[tuple[str, str]]:
+    """The code that a resume compares and the store does not keep."""
+    from raykit.records import CODE_OF
+
+    facts = {} if case.ready is None else case.ready.outside
+    names = ", ".join(sorted(name.removeprefix(CODE_OF) for name in facts))
+    return [("imports", f"{names}: not kept, and a resume over other code there is inexact")] if names else []
 
 
 def _change(case: Case) -> list[tuple[str, str]]:

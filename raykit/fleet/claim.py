@@ -12,6 +12,7 @@ from importlib import metadata
 
 from raykit import reconcile as brain
 from raykit.errors import ConflictError, GateError, HeldError, RaykitError
+from raykit.fleet.accelerators import there_are
 from raykit.fleet.evidence import gather
 from raykit.fleet.qc.heed import QC_GATE, require_answered
 from raykit.fleet.qc.room import require_apart
@@ -143,7 +144,7 @@ def claim(
         task,
         site.plan,
         log.state,
-        facts.expected(site.plan),
+        facts.expected(site.plan, ready.outside, there=there_are()),
         changed_members(site, ready),
         code=ready.files,
     )
@@ -174,11 +175,12 @@ def claim_trial(
     setting: Setting,
     locked: Locked,
     code: Mapping[str, bytes],
+    outside: Mapping[str, str],
 ) -> Claimed:
     """Take one trial of a search for a new launch. All that refuses a search was asked before.
 
     `site` is that of the trial, `task` that of the search with the trial's own launch; `locked` and `code` are what was
-    frozen for the search.
+    frozen for the search, `outside` the facts of what its recipe imports beside that.
 
     Raises:
         HeldError: another launch that is alive holds the run.
@@ -191,7 +193,8 @@ def claim_trial(
     log.refresh()
     _takeable(log.state, task)
     _record(site, locked, setting)
-    start = decide_start(site.store, task, site.plan, log.state, facts.expected(site.plan), None, code=code)
+    now = facts.expected(site.plan, outside, there=there_are())
+    start = decide_start(site.store, task, site.plan, log.state, now, None, code=code)
     attempts = replace(spending.attempts, trial=site.run, failed=failed_gates(log.state, acts))
     _take(log, task)
     return Claimed(task=task, start=start, spending=replace(spending, attempts=attempts))
@@ -399,7 +402,7 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
         task_of(site, ready),
         site.plan,
         site.run_log("reader").state,
-        facts.expected(site.plan),
+        facts.expected(site.plan, ready.outside, there=there_are()),
         changed_members(site, ready),
         code=ready.files,
     )

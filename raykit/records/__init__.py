@@ -187,6 +187,7 @@ from raykit.records.search import (
     TableRow,
 )
 from raykit.records.shared import (
+    CODE_OF,
     EXACTNESS,
     Cause,
     Difference,
@@ -202,6 +203,7 @@ __all__ = [
     "AUTONOMOUS",
     "BY_BUDGET",
     "CANCELLED",
+    "CODE_OF",
     "EXACTNESS",
     "LARGEST",
     "LONGEST_MS",

@@ -20,7 +20,7 @@ from raykit.errors import GateError, PlanError
 from raykit.ids import DIGEST, Digest, canonical
 from raykit.plan import Plan, differences
 from raykit.plan.tables import Generate
-from raykit.records import Column, GenerationContract, InputsManifest, Reuse
+from raykit.records import CODE_OF, Column, GenerationContract, InputsManifest, Reuse
 from raykit.shards.bounds import require_kinds
 from raykit.shards.spans import Numbers, numbers_of, shown, spans_of
 from raykit.shards.units import units_of
@@ -170,11 +170,17 @@ def changes(contract: GenerationContract, draft: Draft, probed: Probed | None = 
     """
     was, now = _in_words_of_plan(contract), _in_words_of_plan(draft)
     if probed is not None:
-        facts = probed.facts if draft.exact and contract.exact else contract.facts
+        facts = _comparable(contract, probed) if draft.exact and contract.exact else contract.facts
         was |= _of_producer(contract.columns, contract.normalization, contract.facts)
         now |= _of_producer(probed.columns, probed.normalization, facts)
     found = differences(_without_empty(was), _without_empty(now))
     return tuple(Change(field=name, was=a, now=b) for name, a, b in found)
+
+
+def _comparable(contract: GenerationContract, probed: Probed) -> dict[str, str]:
+    """What is found now, but for code from outside that an older contract does not bind."""
+    known = contract.facts
+    return {k: v for k, v in probed.facts.items() if k in known or not k.startswith(CODE_OF)}
 
 
 def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:

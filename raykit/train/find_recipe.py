@@ -12,6 +12,7 @@ from typing import Any
 
 from raykit.errors import PlanError
 from raykit.train.recipe import Recipe, asking
+from raykit.train.surroundings import place_of_recipe
 
 REQUIRED = ("model", "optimizer", "dataset", "losses")
 
@@ -55,7 +56,8 @@ def load_recipe(spec: str, folder: Path) -> Recipe:
 def _import(name: str, folder: Path) -> Any:
     """Import `name`, looking in `folder` first; modules of another recipe's folder are never mistaken for its own.
 
-    The folder stays last on the path, for what a recipe imports when it is called.
+    The folder stays on the path, for what a recipe imports when it is called: last, but in a worker before everything
+    that is not installed.
     """
     root = str(folder.resolve())
     _forget_others(name, root)
@@ -80,7 +82,7 @@ def _import(name: str, folder: Path) -> Any:
     finally:
         sys.path.remove(root)
         if root not in sys.path:
-            sys.path.append(root)
+            sys.path.insert(place_of_recipe(), root)
             _on_path.add(root)
 
 
@@ -138,6 +140,12 @@ def modules_of(spec: str, folder: Path) -> list[str]:
     root = str(folder.resolve())
     files = (sys.modules[key].__file__ for key in _modules_below(root, _there_before[root]))
     return sorted({Path(file).relative_to(root).as_posix() for file in files if file is not None})
+
+
+def loaded_for(folder: Path) -> list[str]:
+    """The modules that this process has got since a recipe came from a folder, wherever they are from."""
+    before = _there_before.get(str(folder.resolve()))
+    return [] if before is None else [name for name in sys.modules if name.partition(".")[0] not in before]
 
 
 def recipe_folder(spec: str, plan: Path) -> Path:

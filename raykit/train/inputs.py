@@ -24,10 +24,11 @@ from raykit.store.base import ObjectStore
 from raykit.store.plans import read_lock, read_plan, read_setting
 from raykit.train import frozen, rng
 from raykit.train.base import Base, base_of
-from raykit.train.find_recipe import load_recipe
+from raykit.train.find_recipe import load_recipe, loaded_for
 from raykit.train.loader import Keyed
 from raykit.train.params import check_params
 from raykit.train.recipe import Recipe
+from raykit.train.surroundings import code_outside, unbound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,14 @@ class Inputs:
     dataset: Any
     source: Source
     membership: Membership
+    outside: Mapping[str, str]
+    """The code that the recipe imports and that is neither frozen nor installed, as facts."""
+    folder: Path
+    """Where the frozen code lies."""
+
+    def unbound(self) -> list[str]:
+        """Code outside that was imported since, and that no fact binds."""
+        return unbound(self.folder, loaded_for(self.folder), self.outside)
 
     def keyed(self, role: Any) -> Keyed:
         """One split, each sample seeded by its place."""
@@ -150,7 +159,8 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
     setting = read_setting(store, task.experiment, task.run)
     plan = plan_with(read_plan(store, task.experiment, task.plan), setting)
     lock = read_lock(store, task.experiment, task.plan)
-    frozen.unpack(frozen.read_code(store, task.experiment, task.code), folder)
+    files = frozen.read_code(store, task.experiment, task.code)
+    frozen.unpack(files, folder)
     recipe = load_recipe(plan.recipe, folder)
     params = check_params(recipe, plan.run.params)
     dataset = open_dataset(recipe, params, plan)
@@ -164,4 +174,6 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
         dataset=dataset,
         source=describe_dataset(dataset),
         membership=load_members(store, task.experiment, task.data),
+        outside=code_outside(folder, files, loaded_for(folder)),
+        folder=folder,
     )

@@ -35,13 +35,14 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
 from raykit.train import frozen
-from raykit.train.find_recipe import load_recipe
+from raykit.train.find_recipe import load_recipe, loaded_for
 from raykit.train.inputs import describe_dataset, open_dataset
 from raykit.train.owncode import own_files
 from raykit.train.params import check_fields, check_params
 from raykit.train.recipe import Recipe, asking
 from raykit.train.revision import Git
 from raykit.train.searched import check_settings
+from raykit.train.surroundings import code_outside
 
 SPLIT_SEED = 0
 """Members do not depend on the training seed: repeats over seeds train on the same rows."""
@@ -66,6 +67,8 @@ class Prepared:
     data_sha256: str
     rows: Mapping[str, int]
     lock: Lock
+    outside: Mapping[str, str]
+    """The code that the recipe imports and that is neither its own nor installed, as facts."""
     roster: Roster | None = None
     """The examples that every checkpoint is scored on; None without `[qc]`."""
     suite: Suite | None = None
@@ -112,6 +115,7 @@ def prepare(
         tables = divide(source, chosen)
         data_sha256 = split_files(tables, chosen).digest
     files = own_files(plan.recipe, folder) if files is None else files
+    outside = code_outside(folder, files, loaded_for(folder))
     code = frozen.pack(files)
     rows = {str(role): table.num_rows for role, table in tables.items()}
     roster = None if plan.qc is None else _roster(plan.qc, tables, data_sha256)
@@ -140,6 +144,7 @@ def prepare(
         data_sha256=data_sha256,
         rows=rows,
         lock=lock,
+        outside=outside,
         roster=roster,
         suite=suite,
     )

@@ -39,6 +39,8 @@ class Bound:
     data: str
     exactness: Exactness
     invested: Invested | None = None
+    unbound: Callable[[], Sequence[str]] = tuple
+    """Names what was imported since the start and that nothing binds: over that no resume is exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,8 @@ class Saver:
         self._timeout_s = timeout_s
         self._clock = clock
         self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
+        self._exactness = bound.exactness
+        """Of the newest save."""
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
         self.committed: int | None = None
@@ -117,6 +121,7 @@ class Saver:
         start = time.perf_counter()
         self.drain()
         self._capture.take(live)
+        self._exactness = self._left()
         self.blocked_s = time.perf_counter() - start
         invested = self._bound.invested
         spent = _Spent(self.blocked_s, None if invested is None else round(invested.now_s(), 1))
@@ -204,6 +209,17 @@ class Saver:
         self.committed = slot.update
         self._took(commit.save_s)
 
+    def _left(self) -> Exactness:
+        """What a resume of what is live now may be called, by what this process has imported until now."""
+        late = self._bound.unbound()
+        if not late:
+            return self._bound.exactness
+        print(
+            f"! {', '.join(late)}: imported while it trained, and neither frozen nor installed, so this checkpoint is "
+            "inexact; import it where the recipe is imported: then a resume compares it"
+        )
+        return "inexact"
+
     def _waiting(self, start: float) -> Callable[[], bool]:
         def wait() -> bool:
             time.sleep(GATHER_PAUSE_S)
@@ -215,7 +231,7 @@ class Saver:
         """What the resume promised, as far as gates and comparisons have left it."""
         state = self._log.state
         lowered = [event.lowers for event in (*state.compared, *compared) if event.lowers is not None]
-        return least(self._bound.exactness, measured(state), *lowered)
+        return least(self._exactness, measured(state), *lowered)
 
     def _once(
         self, entries: Sequence[RunEntry], compared: Sequence[Compared], commit: Commit

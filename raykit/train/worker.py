@@ -53,6 +53,7 @@ from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Invested, Saver
 from raykit.train.state import hold, needed_files, restore, unequal
 from raykit.train.step import Stepper
+from raykit.train.surroundings import naming_what_is_missing
 
 CLOSE_S = 60.0
 LEAVE_S = 10.0
@@ -67,8 +68,11 @@ def work(
     notice: Callable[[], str | None] | None = None,
     store: ObjectStore | None = None,
     door: Door | None = None,
+    look: Callable[[], None] = lambda: None,
 ) -> Ending:
     """Train this rank's share of one attempt, under a lease from the `door` if there is one.
+
+    `look` is called once everything is imported, and refuses a process that is not what it should be.
 
     Raises:
         FencedError: another launch or attempt owns the run.
@@ -81,7 +85,9 @@ def work(
     """
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, scratch("code") as folder:
-        inputs = read_inputs(found, task, folder)
+        with naming_what_is_missing():
+            inputs = read_inputs(found, task, folder)
+        gang.all_agree(look)
         return _Attempt(task, gang, directive, found, inputs, log, door).run(notice)
 
 
@@ -125,7 +131,7 @@ class _Attempt:
         self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
         self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
         self._keyed = inputs.keyed("train")
-        self._facts = facts.here(gang, self._plan.run.threads)
+        self._facts = {**facts.here(gang, self._plan.run.threads), **inputs.outside}
         self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
 
     def run(self, notice: Callable[[], str | None] | None) -> Ending:
@@ -148,7 +154,8 @@ class _Attempt:
         overlap = self._overlap(stamp) if self._gang.leads else None
         rows = self._rows(stamp, overlap) if self._gang.leads else None
         try:
-            ending = self._train(decision, stamp, rows, overlap)
+            with naming_what_is_missing():
+                ending = self._train(decision, stamp, rows, overlap)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):
@@ -287,6 +294,7 @@ class _Attempt:
             data=self._task.data,
             exactness=decision.exactness,
             invested=self._invested(),
+            unbound=self._inputs.unbound,
         )
         saver = Saver(
             self._store,

@@ -21,7 +21,7 @@ import torch
 
 from raykit.errors import GateError
 from raykit.ids import sha256
-from raykit.records import GenerationContract, UnitReceipt
+from raykit.records import CODE_OF, GenerationContract, UnitReceipt
 from raykit.shards.bounds import NOT_IN_FILE, require_unit
 from raykit.shards.contract import REVISION, Draft
 from raykit.shards.units import Unit
@@ -35,7 +35,7 @@ from raykit.work import gen_table
 from raykit.work.gen_picture import picture_of
 from raykit.work.gen_rows import Answer, Asked, Inputs, RowMaker
 from raykit.work.generated import Made
-from raykit.work.subject import Blas, Room, Subject, enter, machine_facts, peak_bytes, read_weights
+from raykit.work.subject import Blas, Room, Subject, enter, peak_bytes, read_weights
 
 MAX_FAILED = 100
 """How many numbers of failed rows a receipt has."""
@@ -81,7 +81,7 @@ class Teacher:
 
     def facts(self) -> dict[str, str]:
         """What bits depend on beside what the contract asks for."""
-        return {**machine_facts(self.room.device, torch.get_num_threads()), "pyarrow": pa.__version__}
+        return {**self.room.facts(torch.get_num_threads()), "pyarrow": pa.__version__}
 
 
 class Producer:
@@ -108,7 +108,10 @@ class Producer:
         self._digest = contract.digest
         self._teacher = Teacher(store, contract, teacher_key, folder)
         for name, fact in sorted(self._teacher.facts().items()) if contract.exact else ():
-            _require(f"facts.{name}", fact, contract.facts.get(name), "run on machines like the first one")
+            if name in contract.facts or not name.startswith(CODE_OF):  # an older contract does not bind it
+                _require(
+                    f"facts.{name}", fact, contract.facts.get(name), "run on machines like the first one"
+                )
         asked = Asked(
             production=contract.production,
             decode=contract.decode,

@@ -51,7 +51,7 @@ from raykit.work.answers import (
 from raykit.work.examined import Examined
 from raykit.work.failing import is_of_the_example
 from raykit.work.panels import Picture, sheet
-from raykit.work.subject import Room, Subject, enter, machine_facts, peak_bytes, read_weights
+from raykit.work.subject import Room, Subject, enter, peak_bytes, read_weights
 
 PANELS = "panels.png"
 MAX_FAILED = 100
@@ -269,7 +269,7 @@ class Bench:
             config=suite.config,
             revision=suite.revision,
             reference=None if reference is None else reference.digest,
-            facts=_facts(self._device, suite.threads),
+            facts={**self._room.facts(suite.threads), "pillow": metadata.version("pillow")},
             units=found.units,
             strata=found.strata,
             failed_units=tuple(o.unit.id for o in outcomes if o.numbers is None)[:MAX_FAILED],
@@ -491,10 +491,3 @@ def _require_reference(request: Request, reference: Receipt | None) -> None:
             value=reference.digest,
             rule=f"update 0 under {request.suite}",
         )
-
-
-# --- the machine --------------------------------------------------------------------------------------------
-
-
-def _facts(device: torch.device, threads: int) -> dict[str, str]:
-    return {**machine_facts(device, threads), "pillow": metadata.version("pillow")}

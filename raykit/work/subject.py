@@ -10,7 +10,7 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,10 +25,11 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import MAX_MANIFEST_BYTES, read_verified
 from raykit.train import facts, frozen, rng
 from raykit.train.build import autocast_of, fix_bits, make_model
-from raykit.train.find_recipe import load_recipe
+from raykit.train.find_recipe import load_recipe, loaded_for
 from raykit.train.gang import Gang
 from raykit.train.params import check_params
 from raykit.train.state import STATE, read_state, restore_model
+from raykit.train.surroundings import code_outside
 
 MODEL = "model.safetensors"
 OF_A_RECIPE = (STATE, "state.safetensors")
@@ -60,6 +61,14 @@ class Room:
     device: torch.device
     recipe: Any
     params: Any
+    outside: Mapping[str, str] = field(default_factory=dict)
+    """The code that the recipe imports and that is neither frozen nor installed, as facts."""
+
+    def facts(self, threads: int) -> dict[str, str]:
+        """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
+        here = facts.here(Gang(rank=0, world=1, device=self.device), threads)
+        del here["world_size"]  # one unit is run at a time, whatever trained the weights
+        return {**here, **self.outside}
 
     def subject(
         self, files: Mapping[str, bytes | bytearray], *, seed: int, dtype: str, autocast: str
@@ -100,9 +109,11 @@ def enter(
     """
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     fix_bits(device, threads=threads, deterministic=deterministic)
-    frozen.unpack(frozen.read_code(store, experiment, code), folder)
+    files = frozen.read_code(store, experiment, code)
+    frozen.unpack(files, folder)
     opened = load_recipe(recipe, folder)
-    return Room(device=device, recipe=opened, params=check_params(opened, params))
+    outside = code_outside(folder, files, loaded_for(folder))
+    return Room(device=device, recipe=opened, params=check_params(opened, params), outside=outside)
 
 
 def read_weights(store: ObjectStore, key: str, digest: str) -> tuple[int, dict[str, bytearray]]:
@@ -137,11 +148,13 @@ def _manifest_bytes(store: ObjectStore, key: str, digest: str) -> bytes:
     return data
 
 
-def machine_facts(device: torch.device, threads: int) -> dict[str, str]:
-    """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
-    here = facts.here(Gang(rank=0, world=1, device=device), threads)
-    del here["world_size"]  # one unit is run at a time, whatever trained the weights
-    return here
+def hold_on_accelerator(memory_bytes: int) -> bool:
+    """Let every allocation fail that would make this process hold more of its accelerator; False if it has none."""
+    if not torch.cuda.is_available():
+        return False
+    there = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / there), 0)
+    return True
 
 
 def peak_bytes(device: torch.device) -> int:

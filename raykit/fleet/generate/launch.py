@@ -217,6 +217,7 @@ class Launch:
             data=None if target.quality is None else locked.data,
             source=None if plan.data is None else plan.data.sources(),
             memory_bytes=_memory_bytes(wanted),
+            gpus=self._gpus,
         )
         prober = Prober(
             asking,

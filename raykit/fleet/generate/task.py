@@ -86,7 +86,7 @@ class GenerateTask:
         try:
             maker = terms.maker or _own_producer
             if orders.memory_bytes is not None:
-                hold_at_most(orders.memory_bytes)
+                hold_at_most(orders.memory_bytes, gpus=orders.gpus)
             folder.mkdir(mode=0o700, exist_ok=True)
             return maker(store, terms.contract, terms.teacher, folder)
         except RaykitError:

@@ -60,7 +60,7 @@ class QcTask:
         try:
             make = self.bench or _own_bench(self.whose)
             if orders.memory_bytes is not None:
-                hold_at_most(orders.memory_bytes)
+                hold_at_most(orders.memory_bytes, gpus=orders.gpus)
             code.mkdir(mode=0o700, exist_ok=True)
             roster = Examinations(store, orders.experiment).roster(suite.roster)
             return make(store, orders.experiment, suite, roster, code)

@@ -51,6 +51,8 @@ def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]
         # placement groups does, and then a killed controller's resources are never free again.
         "RAY_ADDRESS": f"{LOOPBACK}:{ports.of('gcs')}",
         "TMPDIR": str(place.tmp),
+        # Workers that were granted no accelerator see none, from before their first line.
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
         "AUTOSCALER_METRIC_PORT": str(ports.of("autoscaler_metrics")),
         "DASHBOARD_METRIC_PORT": str(ports.of("dashboard_metrics")),
         # Process groups of torch take the address of a network card unless they are told otherwise.
