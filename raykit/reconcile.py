@@ -31,6 +31,7 @@ from raykit.records import (
     StopRequested,
     Superseded,
     Undeclared,
+    Unreplayed,
 )
 
 # --- what the log says --------------------------------------------------------------------------------------
@@ -56,6 +57,8 @@ class RunState:
     """By gate that has failed and has not passed since: the attempt that it failed in."""
     compared: Sequence[Compared] = ()
     """What was trained twice and held against each other."""
+    unreplayed: Sequence[Unreplayed] = ()
+    """Replays that were due and not made, and why."""
     undeclared: Sequence[Undeclared] = ()
     """State that training changed and no checkpoint holds."""
     stop: StopRequested | None = None
@@ -101,6 +104,7 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
     events, attempts, commits = list(state.events), list(state.attempts), list(state.commits)
     ends, gates, failed = dict(state.ends), dict(state.gates), dict(state.failed)
     compared, undeclared = list(state.compared), list(state.undeclared)
+    unreplayed = list(state.unreplayed)
     launched, launched_at, released = state.launched, state.launched_at, state.released
     heard_at, stop, rows, broken = state.heard_at, state.stop, state.rows, state.broken
     for entry in entries:
@@ -125,6 +129,8 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
                     stop = event
                 case Compared():
                     compared.append(event)
+                case Unreplayed():
+                    unreplayed.append(event)
                 case Undeclared():
                     undeclared.append(event)
                 case Commit():
@@ -150,6 +156,7 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
         gates=gates,
         failed=failed,
         compared=tuple(compared),
+        unreplayed=tuple(unreplayed),
         undeclared=tuple(undeclared),
         stop=stop,
         rows=rows,

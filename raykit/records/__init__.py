@@ -167,6 +167,7 @@ from raykit.records.run import (
     StopRequested,
     Superseded,
     Undeclared,
+    Unreplayed,
 )
 from raykit.records.search import (
     BY_BUDGET,
@@ -353,6 +354,7 @@ __all__ = [
     "Undeclared",
     "Unit",
     "UnitReceipt",
+    "Unreplayed",
     "Versioned",
     "Voided",
     "Words",

@@ -1,0 +1,192 @@
+"""Replays: which part of a run another process trains again, what that may cost, and why none was made.
+
+A replay restores a checkpoint that was made in the middle of an attempt, trains through the next one and a little
+beyond it where rows are, and has to come to the same rows, evaluations and files. A checkpoint that an attempt began
+with proves nothing: what no checkpoint holds began anew there too. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from raykit import exactness
+from raykit.ids import canonical
+from raykit.plan import Plan
+from raykit.reconcile import RunState
+from raykit.records import AttemptStarted, Commit, Compared, FirstDifference, Record
+
+BEYOND: Final = 2
+"""So many updates after the second checkpoint are compared too, where they are recorded."""
+SLOWER: Final = 5
+"""A replay that takes so many times as long as the run took has to end."""
+SPARE_S: Final = 60.0
+"""What a new process may take beside that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The updates `after` + 1 to `last`, from the checkpoint at `after` that `attempt` made."""
+
+    attempt: int
+    after: int
+    last: int
+
+    @property
+    def updates(self) -> int:
+        return self.last - self.after
+
+
+# --- which part -----------------------------------------------------------------------------------------------
+
+
+def span_of(state: RunState, *, first: bool = False) -> Span | None:
+    """The newest part of a run that can be replayed as its newest attempt would train it, or the `first`; None if there
+    is none."""
+    found = next(_pairs(state, first=first), None)
+    if found is None:
+        return None
+    one, other = found
+    return Span(
+        attempt=one.attempt, after=one.update, last=max(other.update, min(other.update + BEYOND, state.rows))
+    )
+
+
+def _pairs(state: RunState, *, first: bool) -> Iterator[tuple[Commit, Commit]]:
+    """Two checkpoints that follow each other, both made by one attempt after its start."""
+    by_number = {attempt.attempt: attempt for attempt in state.attempts}
+    pairs = list(pairwise(state.commits))
+    for one, other in pairs if first else reversed(pairs):
+        made_by = by_number.get(one.attempt)
+        if made_by is None or one.attempt != other.attempt or one.update <= start_of(made_by):
+            continue
+        if state.attempt is not None and alike(made_by, state.attempt):
+            yield one, other
+
+
+def start_of(attempt: AttemptStarted) -> int:
+    """The update that an attempt began at."""
+    return 0 if attempt.resume is None else attempt.resume.update
+
+
+def alike(one: AttemptStarted, other: AttemptStarted) -> bool:
+    """Whether two attempts train the same in the same surroundings, as far as both recorded them."""
+    same = (one.plan, one.code, one.data) == (other.plan, other.code, other.data)
+    return same and same_facts(one.facts, other.facts)
+
+
+def same_facts(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether facts are equal, as far as both are recorded."""
+    return all(one[name] == other[name] for name in one.keys() & other.keys())
+
+
+# --- what it may cost -----------------------------------------------------------------------------------------
+
+
+def within_share(updates: int, *, set_up_s: float, update_s: float, of: int, share: float) -> bool:
+    """Whether training so many updates again in a process that takes `set_up_s` to begin costs at most `share` of a
+    run `of` so many updates, at the rate that was measured."""
+    return update_s > 0.0 and updates + set_up_s / update_s <= share * of
+
+
+def deadline_s(*, train_s: float, set_up_s: float) -> float:
+    """So long a replay may take of what took `train_s`, in a process like one that took `set_up_s` to begin."""
+    return SLOWER * (train_s + set_up_s) + SPARE_S
+
+
+# --- what is said ---------------------------------------------------------------------------------------------
+
+
+def is_replayed(state: RunState, span: Span) -> bool:
+    """Whether this part was replayed already, or more of it."""
+    return any(
+        event.how == "replay" and event.first == span.after + 1 and event.last >= span.last
+        for event in state.compared
+    )
+
+
+def why_none(plan: Plan, state: RunState) -> str | None:
+    """Why a replay of this run is out of the question; None if one can be asked for."""
+    if plan.run.needed != "exact":
+        return f"not replayed: the plan needs only {plan.run.needed}"
+    bound = exactness.bound(state)
+    return None if bound == "exact" else f"not replayed: the run is only {bound}"
+
+
+def why_not_replayed(plan: Plan, state: RunState) -> str | None:
+    """Why nobody has replayed a run, in a few words; None if somebody has."""
+    if any(event.how == "replay" for event in state.compared):
+        return None
+    none = why_none(plan, state)
+    if none is not None or state.attempt is None:
+        return none
+    if state.unreplayed:
+        return f"not replayed: {state.unreplayed[-1].why}"
+    if plan.run.replay == "never":
+        return "no replay at the end was asked for (run.replay)"
+    if not state.completed:
+        return "replayed at the end (run.replay)"
+    return "nothing to replay" if span_of(state) is None else f"not replayable here: {needs(state.attempt)}"
+
+
+def needs(attempt: AttemptStarted) -> str:
+    """What a replay of an attempt has to run on: `needs 8 x H100`."""
+    facts = attempt.facts
+    model = facts.get("device_model", "the same machine")
+    kind = model if facts.get("device") != "cpu" else f"{model} ({facts.get('cpu_capability', 'CPU')})"
+    return f"needs {attempt.world_size} x {kind.removeprefix('NVIDIA ')}"
+
+
+def told(event: Compared) -> str:
+    """`replayed 1,800 to 2,000 in another process: equal to the bit`."""
+    done = "replayed" if event.how == "replay" else f"attempt {event.attempt} trained again"
+    where = " in another process" if event.how == "replay" else ""
+    found = "equal to the bit" if event.difference is None else f"NOT equal: {event.difference.words}"
+    return f"{done} {event.first - 1:,} to {event.last:,}{where}: {found}"
+
+
+# --- what differs ---------------------------------------------------------------------------------------------
+
+
+def first_unequal(
+    update: int, what: str, was: Record, now: Record, *, but: frozenset[str]
+) -> FirstDifference:
+    """The first field in which two records differ, besides those that may; they do differ."""
+    one, other = (_flat("", record.plain()) for record in (was, now))
+    names = [*one, *(name for name in other if name not in one)]
+    for name in sorted(
+        names, key=lambda name: not name.startswith("terms.")
+    ):  # a sum differs as its terms do
+        if name.partition(".")[0] not in but and _text(one, name) != _text(other, name):
+            field = f"{what} {name}".strip()
+            return FirstDifference(update=update, what=field, was=_text(one, name), now=_text(other, name))
+    raise AssertionError("they are equal")
+
+
+def _flat(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(f"{prefix}{key}.", item) if isinstance(item, Mapping) else {f"{prefix}{key}": item}
+    return flat
+
+
+def _text(flat: Mapping[str, Any], name: str) -> str:
+    return canonical(flat[name]).decode() if name in flat else "absent"
+
+
+__all__ = [
+    "Span",
+    "alike",
+    "deadline_s",
+    "first_unequal",
+    "is_replayed",
+    "needs",
+    "same_facts",
+    "span_of",
+    "told",
+    "why_none",
+    "why_not_replayed",
+    "within_share",
+]
