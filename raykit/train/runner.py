@@ -23,11 +23,10 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raykit.errors import RaykitError, by_kind
 from raykit.plan import Plan
-from raykit.store.scratch import make_scratch
 from raykit.train.directive import Directive
 from raykit.train.door import Door
 from raykit.train.facts import local_device
-from raykit.train.gang import Gang
+from raykit.train.gang import Gang, meet_on_this_node
 from raykit.train.inputs import Task
 from raykit.train.worker import work
 
@@ -108,11 +107,15 @@ def _join(task: Task) -> Gang:
     While rank 0 holds, the others wait for it in the all-reduce of the next update: that must outlast a hold.
     """
     context = ray.train.get_context()
+    one_node = context.get_local_world_size() == context.get_world_size()
     gang = Gang(
-        rank=context.get_world_rank(), world=context.get_world_size(), device=ray.train.torch.get_device()
+        rank=context.get_world_rank(),
+        world=context.get_world_size(),
+        device=ray.train.torch.get_device(),
+        meet=meet_on_this_node if one_node else _meet,
     )
     if gang.world > 1:
-        made = _meeting(context.get_local_world_size() == gang.world) if gang.leads else None
+        made = gang.meet() if gang.leads else None
         meeting = ray.train.collective.broadcast_from_rank_zero(made)
         dist.init_process_group(
             "nccl" if gang.device.type == "cuda" else "gloo",
@@ -124,10 +127,8 @@ def _join(task: Task) -> Gang:
     return gang
 
 
-def _meeting(one_node: bool) -> str:
-    """Where the ranks of a gang meet."""
-    if one_node:
-        return f"file://{make_scratch('gang')}/store"
+def _meet() -> str:
+    """Where the ranks of several nodes meet."""
     host = ray.util.get_node_ip_address()
     with socket.socket() as free:
         free.bind((host, 0))

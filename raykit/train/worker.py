@@ -40,6 +40,7 @@ from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loop import Ending, Loop
 from raykit.train.parts import Parts
 from raykit.train.ranklog import RankLog
+from raykit.train.replaying import Replays, Surroundings
 from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Invested, Saver
@@ -70,10 +71,11 @@ def work(
         Stopped: the budget does not allow another attempt, or a pause is in force.
         RuntimeError: one of these, as a `RankAloneError`, on a rank whose fellows do not end with it.
     """
+    surroundings = Surroundings.here()
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, scratch("code") as folder:
         inputs = read_inputs(found, task, folder)
-        return _Attempt(task, gang, directive, found, inputs, log, door).run(notice)
+        return _Attempt(task, gang, directive, found, inputs, log, door, surroundings).run(notice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,12 @@ class _Attempt:
         inputs: Inputs,
         rank_log: RankLog,
         door: Door | None,
+        surroundings: Surroundings,
     ) -> None:
         self._rank_log = rank_log
+        self._surroundings = surroundings
+        self._since = time.monotonic()
+        self._set_up_s = 0.0
         self._door = door
         self._granted: tuple[Grant, float] | None = None
         """What rank 0 was granted, and when on its monotonic clock."""
@@ -136,6 +142,7 @@ class _Attempt:
         rows = self._rows(stamp) if self._gang.leads else None
         try:
             ending = self._train(decision, stamp, rows)
+            ending = self._replays(stamp).at_the_end(ending)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):
@@ -304,7 +311,21 @@ class _Attempt:
             development=self._parts.development(),
             first_batch=self._parts.first_batch,
         )
+        self._set_up_s = time.monotonic() - self._since
         return loop.run()
+
+    def _replays(self, stamp: Stamp) -> Replays:
+        return Replays(
+            task=self._task,
+            gang=self._gang,
+            directive=self._directive,
+            store=self._store,
+            log=self._log,
+            inputs=self._inputs,
+            stamp=stamp,
+            surroundings=self._surroundings,
+            set_up_s=self._set_up_s,
+        )
 
     def _invested(self) -> Invested | None:
         if self._granted is None:
