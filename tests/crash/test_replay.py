@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nursery import Nursery, Rank
-from plainrun import Launches, final_digest, freeze_job, state_of, take, write_job
+from plainrun import Launches, freeze_job, state_of, write_job
 
 from raykit import exactness
 from raykit.records import Compared
 from raykit.store.local import LocalStore
 from raykit.testing.invariants import check_invariants
-
-END = {"replay": '"end"', "dtype": '{ autocast = "none" }'}
 
 BY_TIME = """
 import time
@@ -65,6 +64,25 @@ class Variant(Tiny):
         return terms
 """
 
+IN_THE_REPLAY = """
+import sys
+
+
+class Variant(Tiny):
+    def model(self, params):
+        spec = sys.modules["__main__"].__spec__
+        if spec is not None and spec.name == "raykit.train.replay" and "VARIANT_FLAG" in os.environ:
+            with open(os.environ["VARIANT_FLAG"], "w") as flag:
+                print(os.getpid(), file=flag)
+            if os.environ["VARIANT_THEN"] == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if os.environ["VARIANT_THEN"] == "raise":
+                raise ValueError("no such thing here")
+            time.sleep(600)
+        return super().model(params)
+"""
+"""Does something only in the process of a replay, once it has said which one that is."""
+
 
 def of(
     nursery: Nursery, folder: Path, edits: Mapping[str, str] | None = None, *, variant: str | None = None
@@ -73,13 +91,13 @@ def of(
     return Launches(nursery, freeze_job(folder / "store", plan), int((edits or {}).get("workers", "1")))
 
 
-def ran(launches: Launches) -> Compared:
-    """What a replay has found of an undisturbed run."""
+def ran(launches: Launches, *, before: int = 0) -> Compared:
+    """What a replay has found of a launch that nobody disturbs, where so many were missed before."""
     ends = launches.run()
     assert [code for code, _ in ends] == [0] * launches.world, ends
     check_invariants(LocalStore(launches.task.root))
     state = state_of(launches.task)
-    assert state.completed and not state.unreplayed, ends
+    assert state.completed and len(state.unreplayed) == before, ends
     (found,) = state.compared
     return found
 
@@ -109,3 +127,83 @@ def test_what_only_the_process_knows_is_found_and_the_class_falls(
     assert found.difference.what in ("terms.fit.weight", "terms.fit.contribution", "lr", "terms.fit.value")
     assert found.difference.was != found.difference.now
     assert exactness.of_run(state).words == "inexact"
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [pytest.param("die", "ended with -9", marks=pytest.mark.long), ("raise", "no such thing here")],
+)
+def test_a_replay_that_fails_is_recorded_and_fails_nothing(
+    then: str, why: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    made = of(nursery, tmp_path, {"workers": "2" if then == "raise" else "1"}, variant=IN_THE_REPLAY)
+    launches = replace(made, env={"VARIANT_FLAG": str(tmp_path / "flag"), "VARIANT_THEN": then})
+    ends = launches.run()
+    assert [code for code, _ in ends] == [0] * launches.world, ends
+    state = state_of(launches.task)
+    (missed,) = state.unreplayed
+    assert state.completed and not state.compared
+    assert why in missed.why or missed.why == "the process of another rank ended"
+    assert (missed.first, missed.last) == (16, 20)
+    assert exactness.of_run(state).words == "exact (declared)"
+    check_invariants(LocalStore(launches.task.root))
+
+
+def test_a_replay_ends_with_its_time(nursery: Nursery, tmp_path: Path) -> None:
+    short = {"patch": {"raykit.replays.SPARE_S": 0.1, "raykit.replays.SLOWER": 0}}
+    launches = replace(of(nursery, tmp_path), hooks=short)
+    assert [code for code, _ in launches.run()] == [0]
+    state = state_of(launches.task)
+    assert state.completed and state.unreplayed[0].why == "it took longer than its time"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+def test_a_replay_ends_with_its_gang_and_is_made_at_the_next_occasion(
+    number: signal.Signals, nursery: Nursery, tmp_path: Path
+) -> None:
+    launches, flag = of(nursery, tmp_path, variant=IN_THE_REPLAY), tmp_path / "flag"
+    hanging = replace(launches, env={"VARIANT_FLAG": str(flag), "VARIANT_THEN": "hang"})
+    (rank,) = hanging.start()
+    until(lambda: flag.exists() and flag.read_text().endswith("\n"))
+    child = Rank(nursery, int(flag.read_text()), flag)
+    assert child.running()
+    rank.signal(number)
+    code, out = rank.wait()
+    assert code == (4 if number == signal.SIGTERM else -number), out
+    until(lambda: not child.running())
+    stopped = state_of(launches.task)
+    assert not stopped.completed and stopped.commits[-1].update == 20
+    assert [missed.why for missed in stopped.unreplayed] == (["SIGTERM"] if number == signal.SIGTERM else [])
+    found = ran(launches, before=len(stopped.unreplayed))
+    assert (found.attempt, found.against, found.first, found.last) == (2, 1, 16, 20)
+    assert state_of(launches.task).commits == stopped.commits, "nothing is trained on"
+
+
+def test_what_a_resume_began_with_is_not_what_is_restored(nursery: Nursery, tmp_path: Path) -> None:
+    """From there, what no checkpoint holds began anew once already: it would be equal, and show nothing."""
+    launches = of(nursery, tmp_path, variant=BY_ENVIRON)
+    launches.killed({"put": '"event":"commit"', "when": "after", "nth": 4})
+    found = ran(launches)  # went on from 15, and has only saved the last one
+    assert (found.attempt, found.against, found.first, found.last) == (2, 1, 11, 17)
+    assert found.difference is not None and found.difference.update == 11
+
+
+def test_a_run_that_is_only_state_exact_is_not_replayed(nursery: Nursery, tmp_path: Path) -> None:
+    launches = of(nursery, tmp_path, {"resume": '"state-exact"'})
+    assert [code for code, _ in launches.run()] == [0]
+    state = state_of(launches.task)
+    assert state.completed and not state.compared and not state.unreplayed
+
+
+def test_without_being_asked_nobody_replays(nursery: Nursery, tmp_path: Path) -> None:
+    launches = of(nursery, tmp_path, {"replay": '"never"'})
+    assert [code for code, _ in launches.run()] == [0]
+    state = state_of(launches.task)
+    assert state.completed and not state.compared and not state.unreplayed
+
+
+def until(found: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
