@@ -45,6 +45,7 @@ from raykit.records import (
     RunEntry,
     StopRequested,
 )
+from raykit.replays import told
 from raykit.store.log import RunLog
 from raykit.store.people import People
 from raykit.store.place import this_place
@@ -158,6 +159,7 @@ class RunLoop:
         self._pictures = Pictures(site, say)
         self._drawn = 0
         self._told = 0
+        self._replays_told: set[str] = set()
         self._away_since: float | None = None
         self._storage: Path | None = None
         self._door: Door | None = None
@@ -249,6 +251,7 @@ class RunLoop:
         self._followed.follow(self._site.store, state.events)
         self.tell_glimpse()
         self._tell_restarts(state)
+        self._tell_replays(state)
         if self.purse.left_s(self._told) < BACKSTOP_S:
             self._overdrawn = True
             self._leave()
@@ -330,6 +333,16 @@ class RunLoop:
             start = "the start" if attempt.resume is None else f"update {attempt.resume.update:,}"
             self._say(f"the gang was lost and is there again: attempt {attempt.attempt}, from {start}")
         self._told = len(mine)
+
+    def _tell_replays(self, state: brain.RunState) -> None:
+        """Say what came of the replays that this launch has made, and why one was not made."""
+        mine = {attempt.attempt for attempt in state.attempts if attempt.launch == self._task.launch}
+        made = [told(event) for event in state.compared if event.how == "replay" and event.attempt in mine]
+        missed = [f"not replayed: {event.why}" for event in state.unreplayed if event.attempt in mine]
+        for words in [*made, *missed]:
+            if words not in self._replays_told:
+                self._replays_told.add(words)
+                self._say(words)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
