@@ -42,10 +42,9 @@ class Span:
 # --- which part -----------------------------------------------------------------------------------------------
 
 
-def span_of(state: RunState, *, first: bool = False) -> Span | None:
-    """The newest part of a run that can be replayed as its newest attempt would train it, or the `first`; None if there
-    is none."""
-    found = next(_pairs(state, first=first), None)
+def span_of(state: RunState) -> Span | None:
+    """The newest part of a run that can be replayed as its newest attempt trains; None if there is none."""
+    found = next(_pairs(state), None)
     if found is None:
         return None
     one, other = found
@@ -54,11 +53,10 @@ def span_of(state: RunState, *, first: bool = False) -> Span | None:
     )
 
 
-def _pairs(state: RunState, *, first: bool) -> Iterator[tuple[Commit, Commit]]:
+def _pairs(state: RunState) -> Iterator[tuple[Commit, Commit]]:
     """Two checkpoints that follow each other, both made by one attempt after its start."""
     by_number = {attempt.attempt: attempt for attempt in state.attempts}
-    pairs = list(pairwise(state.commits))
-    for one, other in pairs if first else reversed(pairs):
+    for one, other in reversed(list(pairwise(state.commits))):
         made_by = by_number.get(one.attempt)
         if made_by is None or one.attempt != other.attempt or one.update <= start_of(made_by):
             continue
@@ -85,6 +83,15 @@ def same_facts(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 # --- what it may cost -----------------------------------------------------------------------------------------
 
 
+def early_at(plan: Plan, after: int) -> int | None:
+    """Behind which update of an attempt that began at `after` an early replay may be made: behind its second checkpoint
+    on the cadence. None where its updates alone cost too much, or it comes too late to be early."""
+    run = plan.run
+    at = (after // run.checkpoint_every + 2) * run.checkpoint_every + BEYOND
+    costs = run.checkpoint_every + BEYOND
+    return at if at < run.updates and costs <= run.replay_share * run.updates else None
+
+
 def within_share(updates: int, *, set_up_s: float, update_s: float, of: int, share: float) -> bool:
     """Whether training so many updates again in a process that takes `set_up_s` to begin costs at most `share` of a
     run `of` so many updates, at the rate that was measured."""
@@ -99,12 +106,11 @@ def deadline_s(*, train_s: float, set_up_s: float) -> float:
 # --- what is said ---------------------------------------------------------------------------------------------
 
 
-def is_replayed(state: RunState, span: Span) -> bool:
-    """Whether this part was replayed already, or more of it."""
-    return any(
-        event.how == "replay" and event.first == span.after + 1 and event.last >= span.last
-        for event in state.compared
-    )
+def is_replayed(state: RunState) -> bool:
+    """Whether a part of the run was replayed, as its newest attempt trains."""
+    by_number = {attempt.attempt: attempt for attempt in state.attempts}
+    made_by = (by_number.get(event.against) for event in state.compared if event.how == "replay")
+    return any(one is not None and state.attempt is not None and alike(one, state.attempt) for one in made_by)
 
 
 def why_none(plan: Plan, state: RunState) -> str | None:
@@ -180,6 +186,7 @@ __all__ = [
     "Span",
     "alike",
     "deadline_s",
+    "early_at",
     "first_unequal",
     "is_replayed",
     "needs",

@@ -108,6 +108,9 @@ class Loop:
     development: Keyed | None
     first_batch: Callable[[], Any]
     """A fixed batch of this rank for the monitors."""
+    replay_at: int | None = None
+    """Behind which update training waits for a replay; None for none."""
+    replay: Callable[[], None] = lambda: None
 
     def run(self) -> Ending:
         """Train from where the live objects stand to the end, or to a stop.
@@ -144,6 +147,9 @@ class Loop:
                 return Ending(
                     reason=self.directive.reason, update=update, detail=why, cause=self.directive.cause
                 )
+            if update == self.replay_at:
+                self.saver.drain()
+                self.replay()
         raise AssertionError("the last update ends the run")
 
     def _completed(self) -> Ending:

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from raykit.errors import FencedError, RaykitError
+from raykit.errors import FencedError, LeaseLostError, RaykitError
 from raykit.reconcile import require_attempt
 from raykit.records import Compared, Record, RunEntry, Unreplayed
-from raykit.replays import Span, deadline_s, is_replayed, span_of, told, why_none
+from raykit.replays import Span, deadline_s, is_replayed, span_of, told, why_none, within_share
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.scratch import scratch
@@ -32,7 +32,7 @@ from raykit.train.hold import patiently
 from raykit.train.inputs import Inputs, Task
 from raykit.train.loop import Ending
 from raykit.train.replay import Order, recorded
-from raykit.train.rows import Stamp
+from raykit.train.rows import Rows, Stamp
 
 POLL_S = 0.1
 NO_PAIR = "it has no two checkpoints that one attempt made after its start, as the newest one trains"
@@ -65,9 +65,20 @@ class Replays:
     log: RunLog
     inputs: Inputs
     stamp: Stamp
+    rows: Rows | None
+    """On rank 0."""
     surroundings: Surroundings
     set_up_s: float
     """What the attempt took to begin."""
+
+    def early(self) -> None:
+        """Replay the newest part now, if that costs at most the plan's share of the run; training waits for it.
+
+        Raises:
+            FencedError: a newer attempt owns the run.
+            LeaseLostError: the lease that this attempt works under has ended.
+        """
+        self._make(self.gang.leader_does(lambda: self._choose(early=True)))
 
     def at_the_end(self, ending: Ending) -> Ending:
         """Replay the newest part of a run that is complete, where its plan asks for that; what ends it early is said.
@@ -76,15 +87,11 @@ class Replays:
             FencedError: a newer attempt owns the run.
             LeaseLostError: the lease that this attempt works under has ended.
         """
-        asked = self.inputs.plan.run.replay == "end" and self.inputs.setting is None
-        if ending.reason != "completed" or not asked:
+        if ending.reason != "completed" or self.inputs.setting is not None:
             return ending
-        chosen = self.gang.leader_does(self._choose)
-        if chosen is None:
-            return ending
-        self._make(Span(**chosen["span"]), chosen["meeting"], chosen["deadline_s"])
+        began = self._make(self.gang.leader_does(lambda: self._choose(early=False)))
         why = self.directive.why
-        if why is None:
+        if not began or why is None:
             return ending
         return replace(
             ending,
@@ -95,27 +102,43 @@ class Replays:
 
     # --- choosing, on rank 0 ------------------------------------------------------------------------------------
 
-    def _choose(self) -> dict[str, Any] | None:
-        """What is replayed; None if nothing is. Where something was due, it is said why it is not made."""
+    def _choose(self, *, early: bool) -> dict[str, Any] | None:
+        """What is replayed; None if nothing is. Where the plan asks for one and none can be made, it is said why."""
         try:
+            if early and self.rows is not None:
+                self.rows.through(self.rows.ticket(), timeout_s=self.task.hold_s)
             self.log.refresh()
             state = self.log.state
-            span = span_of(state)
-            if why_none(self.inputs.plan, state) is not None or (span and is_replayed(state, span)):
+            if is_replayed(state) or why_none(self.inputs.plan, state) is not None:
                 return None
+            due, span = self.inputs.plan.run.replay == "end" and not early, span_of(state)
             if span is None:
-                self._note(self._missed(None, NO_PAIR, None))
+                if due:
+                    self._note(self._missed(None, NO_PAIR, None))
+                return None
+            train_s = self._train_s(state.events, span)
+            if not due and not self._within_share(span, train_s):
                 return None
             return {
                 "span": asdict(span),
                 "meeting": self.gang.meet() if self.gang.world > 1 else None,
-                "deadline_s": deadline_s(train_s=self._train_s(state.events, span), set_up_s=self.set_up_s),
+                "deadline_s": deadline_s(train_s=train_s, set_up_s=self.set_up_s),
             }
-        except FencedError:
+        except (FencedError, LeaseLostError):
             raise
         except RaykitError as error:
             print(f"not replayed: {error.kind}: {error}", flush=True)
             return None
+
+    def _within_share(self, span: Span, train_s: float) -> bool:
+        run = self.inputs.plan.run
+        return within_share(
+            span.updates,
+            set_up_s=self.set_up_s,
+            update_s=train_s / span.updates,
+            of=run.updates,
+            share=run.replay_share,
+        )
 
     def _train_s(self, events: Sequence[object], span: Span) -> float:
         """How long the run took for these updates, as far as one attempt has trained them."""
@@ -125,7 +148,11 @@ class Replays:
 
     # --- making it ----------------------------------------------------------------------------------------------
 
-    def _make(self, span: Span, meeting: str | None, allowed_s: float) -> None:
+    def _make(self, chosen: Mapping[str, Any] | None) -> bool:
+        """Make what rank 0 has chosen; False if that is nothing."""
+        if chosen is None:
+            return False
+        span, meeting, allowed_s = Span(**chosen["span"]), chosen["meeting"], chosen["deadline_s"]
         if self.gang.leads:
             print(f"replaying {span.after:,} to {span.last:,} in another process", flush=True)
         _release(self.gang.device)
@@ -145,7 +172,7 @@ class Replays:
             with _Child(order, folder, self.surroundings) as child:
                 why = self._wait(child, f"replay-{span.after}-{span.last}", start + allowed_s)
             if not self.gang.leads:
-                return
+                return True
             took_s = round(time.monotonic() - start, 3)
             found = child.answer() if why is None else None
         if meeting is not None and meeting.startswith("file://"):
@@ -154,6 +181,7 @@ class Replays:
             found = found.model_copy(update={"took_s": took_s})
             print(f"{told(found)} ({took_s:.1f} s)", flush=True)
         self._note(found or self._missed(span, why or "its process left no answer", took_s))
+        return True
 
     def _wait(self, child: _Child, name: str, until: float) -> str | None:
         """Until the process of this rank has ended; why it was ended, or failed, if it was."""

@@ -23,6 +23,7 @@ from raykit.records import (
     RunEntry,
     Superseded,
 )
+from raykit.replays import early_at
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good
@@ -142,7 +143,7 @@ class _Attempt:
         rows = self._rows(stamp) if self._gang.leads else None
         try:
             ending = self._train(decision, stamp, rows)
-            ending = self._replays(stamp).at_the_end(ending)
+            ending = self._replays(stamp, rows).at_the_end(ending)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):
@@ -310,11 +311,18 @@ class _Attempt:
             micro_batches=self._parts.micro_batches(built.live.progress.update),
             development=self._parts.development(),
             first_batch=self._parts.first_batch,
+            replay_at=early_at(self._plan, after) if self._replays_early() else None,
+            replay=lambda: self._replays(stamp, rows).early(),
         )
         self._set_up_s = time.monotonic() - self._since
         return loop.run()
 
-    def _replays(self, stamp: Stamp) -> Replays:
+    def _replays_early(self) -> bool:
+        """Whether training itself waits for an early replay. QC workers can make one beside it, of a single rank."""
+        beside = self._plan.qc is not None and self._gang.world == 1
+        return self._inputs.setting is None and not beside
+
+    def _replays(self, stamp: Stamp, rows: Rows | None) -> Replays:
         return Replays(
             task=self._task,
             gang=self._gang,
@@ -323,6 +331,7 @@ class _Attempt:
             log=self._log,
             inputs=self._inputs,
             stamp=stamp,
+            rows=rows,
             surroundings=self._surroundings,
             set_up_s=self._set_up_s,
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from nursery import Nursery, Rank
-from plainrun import Launches, freeze_job, state_of, write_job
+from plainrun import Launches, final_digest, freeze_job, rows_bits, state_of, write_job
 
 from raykit import exactness
 from raykit.records import Compared
@@ -177,6 +177,20 @@ def test_a_replay_ends_with_its_gang_and_is_made_at_the_next_occasion(
     found = ran(launches, before=len(stopped.unreplayed))
     assert (found.attempt, found.against, found.first, found.last) == (2, 1, 16, 20)
     assert state_of(launches.task).commits == stopped.commits, "nothing is trained on"
+
+
+def test_a_replay_that_costs_little_is_made_early_and_once(nursery: Nursery, tmp_path: Path) -> None:
+    """Training waits for it, and goes on to what it would have come to without."""
+    edits = {"updates": "60", "workers": "2", "replay_share": "1.0"}
+    slow = {"TINY_SLOW_S": "0.1"}  # an update has to take long beside the start of a process
+    found = ran(replace(of(nursery, tmp_path / "early", edits), env=slow))
+    assert (found.first, found.last, found.rows, found.manifests) == (6, 12, 7, 1)
+    assert found.difference is None
+    never = of(nursery, tmp_path / "never", {**edits, "replay": '"never"', "replay_share": "0.0"})
+    assert [code for code, _ in never.run()] == [0, 0]
+    early = freeze_job(tmp_path / "early" / "store", tmp_path / "early" / "job" / "plan.toml")
+    assert final_digest(early) == final_digest(never.task)
+    assert rows_bits(early) == rows_bits(never.task)
 
 
 def test_what_a_resume_began_with_is_not_what_is_restored(nursery: Nursery, tmp_path: Path) -> None:

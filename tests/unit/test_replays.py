@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raykit import history
+from raykit import history, replays
 from raykit.plan import Plan, load_plan
 from raykit.reconcile import RunState
 from raykit.records import (
@@ -63,7 +63,6 @@ def test_the_newest_two_checkpoints_and_two_updates_beyond_where_they_are_record
     assert span_of(state([attempt(1)], ONE, 600)) == Span(attempt=1, after=400, last=600)
     assert span_of(state([attempt(1)], ONE, 601)) == Span(attempt=1, after=400, last=601)
     assert span_of(state([attempt(1)], ONE, 700)) == Span(attempt=1, after=400, last=602)
-    assert span_of(state([attempt(1)], ONE, 700), first=True) == Span(attempt=1, after=200, last=402)
 
 
 def test_what_an_attempt_began_with_is_not_restored() -> None:
@@ -104,6 +103,24 @@ def test_an_early_one_may_cost_a_share_of_the_run(
     updates: int, set_up_s: float, update_s: float, of: int, share: float, within: bool
 ) -> None:
     assert within_share(updates, set_up_s=set_up_s, update_s=update_s, of=of, share=share) is within
+
+
+def test_an_early_one_comes_behind_the_second_checkpoint_of_an_attempt() -> None:
+    long = plan(updates=40_000, checkpoint_every=200, replay_share=0.01)
+    assert [replays.early_at(long, after) for after in (0, 199, 200, 250)] == [402, 402, 602, 602]
+    assert replays.early_at(long, 39_700) is None, "it would come at the end"
+    assert replays.early_at(plan(updates=20_000, checkpoint_every=200), 0) is None, (
+        "202 updates are more than 1 %"
+    )
+    assert replays.early_at(plan(updates=40_000, checkpoint_every=200, replay_share=0.0), 0) is None
+
+
+def test_once_is_enough_while_the_run_trains_as_it_did() -> None:
+    both = [attempt(1), attempt(2, from_=400)]
+    assert replays.is_replayed(state(both, ONE, 600, compared=(EQUAL,)))
+    assert not replays.is_replayed(state(both, ONE, 600))
+    changed = [attempt(1), attempt(2, from_=400, code="1" * 64)]
+    assert not replays.is_replayed(state(changed, ONE, 600, compared=(EQUAL,)))
 
 
 def plan(**run: object) -> Plan:
