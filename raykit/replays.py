@@ -98,6 +98,19 @@ def within_share(updates: int, *, set_up_s: float, update_s: float, of: int, sha
     return update_s > 0.0 and updates + set_up_s / update_s <= share * of
 
 
+def due_beside(
+    plan: Plan, state: RunState, span: Span, *, set_up_s: float, update_s: float, complete: bool
+) -> bool:
+    """Whether a worker beside the run may take a replay of this part: an early one that costs little, or one that the
+    plan asks for and nobody has made; each run has one try of that kind."""
+    if state.replaying or is_replayed(state) or why_none(plan, state) is not None:
+        return False
+    if complete:
+        return plan.run.replay == "end"
+    of, share = plan.run.updates, plan.run.replay_share
+    return within_share(span.updates, set_up_s=set_up_s, update_s=update_s, of=of, share=share)
+
+
 def deadline_s(*, train_s: float, set_up_s: float) -> float:
     """So long a replay may take of what took `train_s`, in a process like one that took `set_up_s` to begin."""
     return SLOWER * (train_s + set_up_s) + SPARE_S
@@ -186,6 +199,7 @@ __all__ = [
     "Span",
     "alike",
     "deadline_s",
+    "due_beside",
     "early_at",
     "first_unequal",
     "is_replayed",

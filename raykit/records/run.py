@@ -127,6 +127,19 @@ class Compared(Record):
     """Of a replay."""
 
 
+class Replaying(Record):
+    """A worker beside the run takes its early replay: nobody else begins one."""
+
+    event: Literal["replaying"] = "replaying"
+    attempt: Positive
+    first: Positive
+    last: Positive
+    worker: Words
+    place: Place
+    lease: str | None = None
+    """What pays for it; None where nothing is billed."""
+
+
 class Unreplayed(Record):
     """A replay was begun, or was due, and was not made; the run is as good as it was declared to be."""
 
@@ -215,6 +228,7 @@ RunEvent = Annotated[
     | AttemptStarted
     | GateResult
     | Compared
+    | Replaying
     | Unreplayed
     | Undeclared
     | Segment

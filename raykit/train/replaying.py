@@ -169,7 +169,7 @@ class Replays:
                 timeout_s=allowed_s,
                 answer=str(folder / "answer.json"),
             )
-            with _Child(order, folder, self.surroundings) as child:
+            with Child(order, folder, self.surroundings) as child:
                 why = self._wait(child, f"replay-{span.after}-{span.last}", start + allowed_s)
             if not self.gang.leads:
                 return True
@@ -183,7 +183,7 @@ class Replays:
         self._note(found or self._missed(span, why or "its process left no answer", took_s))
         return True
 
-    def _wait(self, child: _Child, name: str, until: float) -> str | None:
+    def _wait(self, child: Child, name: str, until: float) -> str | None:
         """Until the process of this rank has ended; why it was ended, or failed, if it was."""
         while child.runs():
             why = self.directive.heard()
@@ -234,7 +234,7 @@ def _release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-class _Child:
+class Child:
     """The process of one rank. It ends with the block, and with this process: what it reads from closes then."""
 
     def __init__(self, order: Order, folder: Path, surroundings: Surroundings) -> None:
@@ -256,7 +256,7 @@ class _Child:
         except BrokenPipeError:
             pass  # it has ended already: what it said tells why
 
-    def __enter__(self) -> _Child:
+    def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_: object) -> None:
