@@ -87,7 +87,9 @@ class Replays:
             FencedError: a newer attempt owns the run.
             LeaseLostError: the lease that this attempt works under has ended.
         """
-        if ending.reason != "completed" or self.inputs.setting is not None:
+        run = self.inputs.plan.run
+        asked = run.replay == "end" or run.checkpoint_every <= run.replay_share * run.updates
+        if ending.reason != "completed" or self.inputs.setting is not None or not asked:
             return ending
         began = self._make(self.gang.leader_does(lambda: self._choose(early=False)))
         why = self.directive.why
