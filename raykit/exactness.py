@@ -36,6 +36,10 @@ class Class:
         return f"{self.exactness} ({self.basis})" if self.basis else self.exactness
 
 
+DECLARED = Class("exact", "declared")
+"""Of what nothing is known that speaks against it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
     """What lowered a run, from which update on."""
@@ -129,6 +133,7 @@ def _of_undeclared(undeclared: Iterable[Undeclared], harmless: Set[str]) -> Iter
 
 
 __all__ = [
+    "DECLARED",
     "Basis",
     "Class",
     "Fall",

@@ -264,7 +264,9 @@ def way_on(found: InForce) -> str:
     match found.pause.cause:
         case "defect":
             return f'raykit resume {_target(found)} --repair "what you changed" --by NAME'
-        case "premise" | "qc" | "exactness":
+        case "exactness":
+            return f'raykit resume {_target(found)} --as inexact --reason "why that is good enough" --by NAME'
+        case "premise" | "qc":
             return f'raykit resume {_target(found)} --repair "what was decided, and why" --by NAME'
         case "ceiling" | "replan" if found.pause.person.startswith(OF_SEARCH):
             return f"raykit resume {_target(found)} --by NAME"

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from raykit import exactness
-from raykit.ids import canonical
 from raykit.plan import Plan
 from raykit.reconcile import RunState
-from raykit.records import AttemptStarted, Commit, Compared, FirstDifference, Record
+from raykit.records import AttemptStarted, Commit, Compared
 
 BEYOND: Final = 2
 """So many updates after the second checkpoint are compared too, where they are recorded."""
@@ -71,7 +70,8 @@ def start_of(attempt: AttemptStarted) -> int:
 
 def alike(one: AttemptStarted, other: AttemptStarted) -> bool:
     """Whether two attempts train the same in the same surroundings, as far as both recorded them."""
-    same = (one.plan, one.code, one.data) == (other.plan, other.code, other.data)
+    what = ("plan", "code", "data", "world_size")
+    same = all(getattr(one, name) == getattr(other, name) for name in what)
     return same and same_facts(one.facts, other.facts)
 
 
@@ -166,42 +166,12 @@ def told(event: Compared) -> str:
     return f"{done} {event.first - 1:,} to {event.last:,}{where}: {found}"
 
 
-# --- what differs ---------------------------------------------------------------------------------------------
-
-
-def first_unequal(
-    update: int, what: str, was: Record, now: Record, *, but: frozenset[str]
-) -> FirstDifference:
-    """The first field in which two records differ, besides those that may; they do differ."""
-    one, other = (_flat("", record.plain()) for record in (was, now))
-    names = [*one, *(name for name in other if name not in one)]
-    for name in sorted(
-        names, key=lambda name: not name.startswith("terms.")
-    ):  # a sum differs as its terms do
-        if name.partition(".")[0] not in but and _text(one, name) != _text(other, name):
-            field = f"{what} {name}".strip()
-            return FirstDifference(update=update, what=field, was=_text(one, name), now=_text(other, name))
-    raise AssertionError("they are equal")
-
-
-def _flat(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(f"{prefix}{key}.", item) if isinstance(item, Mapping) else {f"{prefix}{key}": item}
-    return flat
-
-
-def _text(flat: Mapping[str, Any], name: str) -> str:
-    return canonical(flat[name]).decode() if name in flat else "absent"
-
-
 __all__ = [
     "Span",
     "alike",
     "deadline_s",
     "due_beside",
     "early_at",
-    "first_unequal",
     "is_replayed",
     "needs",
     "same_facts",

@@ -149,6 +149,8 @@ def _facts(found: CandidateRead) -> Iterator[tuple[str, str]]:
     rows = UNKNOWN if facts.rows is None else output.count(facts.rows)
     data = "" if said.data is None else f", members {output.short(said.data)}"
     yield "trained", f"{updates} updates on {rows} rows{data}"
+    if made_here:
+        yield "class", UNKNOWN if found.exactness is None else found.exactness.words
     yield "surfaces", surfaces(said.surfaces)
     yield "size", UNKNOWN if facts.size_bytes is None else output.size(facts.size_bytes)
     yield "invested", replacement(found)

@@ -130,7 +130,7 @@ def _job_rows(dossier: Dossier, job: Job) -> Iterator[tuple[str, ...]]:
     for attempt in job.attempts:
         came_from = start
         if attempt.resumed_from is not None:
-            came_from = f"update {output.count(attempt.resumed_from)}, {attempt.exactness}"
+            came_from = f"update {output.count(attempt.resumed_from)}, {attempt.exactness.words}"
         end, ended = NONE, attempt.ended
         if ended is not None:
             why = f": {output.clean(ended.detail)}" if ended.detail else ""

@@ -77,10 +77,17 @@ def end_pause(site: Site, what: str, by: str | None) -> None:
         typer.echo(output.clean(f"  the pause is over ({found.words}): {cleared}"), err=True)
 
 
-def lift(site: Site, repair: str | None, by: str | None, approved: Approving | None) -> InForce | None:
+def lift(
+    site: Site,
+    repair: str | None,
+    by: str | None,
+    approved: Approving | None,
+    *,
+    decided: str | None = None,
+) -> InForce | None:
     """End the pause of this experiment, if its cause is gone and the run could go on; the pause that is over.
 
-    A wider one is not ended here.
+    A wider one is not ended here. `decided` is why a person lets the run go on less exactly than it was to be.
 
     Raises:
         RaykitError: what would refuse the run; then the pause holds as it did.
@@ -94,7 +101,8 @@ def lift(site: Site, repair: str | None, by: str | None, approved: Approving | N
         return None
     others = {other: pause for other, pause in acts.pauses.items() if other != scope}
     require_running(replace(acts, pauses=others), site.name, scopes_of(site.name, role_of(site)))
-    repair = repair or _answered(site, acts)
+    of_class = found.pause.cause == "exactness"
+    repair = decided or _harmless(site, acts) if of_class else repair or _answered(site, acts)
     refusal = would_refuse(site, replace(acts, pauses=others), approved)
     if refusal is not None and found.pause.cause not in MONEY_CAUSES:
         raise refusal
@@ -230,6 +238,16 @@ def _answered(site: Site, acts: Acts) -> str | None:
         return None
     said = [each.review.event for each in read.backlog.failed if each.review is not None]
     return f"reviewed as failed by {said[-1].person}: {said[-1].note}" if said else None
+
+
+def _harmless(site: Site, acts: Acts) -> str | None:
+    """Why a run that had fallen needs nobody's word any more: all that was found is harmless, as somebody has said."""
+    from raykit.exactness import falls
+
+    harmless = acts.harmless | frozenset(site.plan.run.harmless)
+    return (
+        None if falls(site.run_log("reader").state, harmless) else "what was found is harmless, as recorded"
+    )
 
 
 def would_refuse(site: Site, acts: Acts, approved: Approving | None) -> RaykitError | None:

@@ -101,7 +101,7 @@ def _status_row(view: RunView) -> tuple[str, ...]:
         dev,
         NONE if view.qc is None else qc_cell(view.qc),
         show_money.spent(view.money),
-        view.health,
+        "inexact" if view.falls and view.health == "ok" else view.health,
     )
 
 
@@ -128,6 +128,10 @@ def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
     if view.health in ("nonfinite", "collapsed", "silent", "corrupt") and view.state != "corrupt":
         yield f"  {name}: {view.health}, {view.figures.health_detail}"
         yield f"  -> {_look_closer(view.health, name)}{at}"
+    for fall in view.falls[:1]:
+        now_is = fall.to if view.exactness is None else view.exactness.words
+        yield f"  {name}: {now_is} since update {output.count(fall.update)}: {fall.words}"
+        yield f"  -> raykit show {name}{at}"
     if view.qc is not None:
         yield from _qc_waits(view, view.qc, at)
     if view.sets:

@@ -117,7 +117,7 @@ def resume(
         if repair is not None:
             record_repair(site, repair, person_of(by))
         require_opener(site, by)
-        lifted = lift(site, repair, by, approved)
+        lifted = lift(site, repair, by, approved, decided=reason if as_ is not None else None)
         job = None if is_file or over else last_job(site)
         if job is not None:
             typed = not is_scripted(scripted)

@@ -10,7 +10,7 @@ from raykit.cli import money as show_money
 
 if TYPE_CHECKING:
     from raykit.read import PauseView, RunView
-    from raykit.records import Commit
+    from raykit.records import Commit, Compared
 
 
 def run_lines(
@@ -66,6 +66,13 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
     yield "state", look.word(view) + (f": {view.detail}" if view.detail else "")
     detail = view.figures.health_detail
     yield "health", view.health + (f": {detail}" if detail else "")
+    if view.exactness is not None:
+        yield "class", view.exactness.words
+    for fall in view.falls:
+        yield "fell", f"to {fall.to} at update {output.count(fall.update)}: {fall.words}"
+    for event in view.compared:
+        if event.lowers is None:
+            yield "compared", comparison(event)
     planned = f" of {output.count(view.updates)}" if view.updates else ""
     yield "update", f"{output.count(view.update)}{planned}"
     if view.ratio is not None:
@@ -87,6 +94,17 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
         yield "plan", f"{view.lock.name}, lock {output.short(view.lock.digest)}"
         yield "code", output.short(view.lock.code)
         yield "members", output.short(view.lock.data)
+
+
+def comparison(event: Compared) -> str:
+    """One comparison that lowered nothing, in words."""
+    updates = f"updates {output.count(event.first)} to {output.count(event.last)}"
+    what = "trained again" if event.how == "overlap" else "replayed in another process"
+    if event.difference is not None:
+        return f"{updates}, {what}: not equal, as its class allows; first at {event.difference.words}"
+    counts = ((event.rows, "row"), (event.evaluations, "evaluation"), (event.manifests, "checkpoint"))
+    told = ", ".join(look.many(count, name) for count, name in counts if count)
+    return f"{updates}, {what}: equal to the bit ({told})"
 
 
 def origin(view: RunView) -> str:
@@ -112,7 +130,7 @@ def _attempt_rows(view: RunView) -> Iterator[tuple[str, ...]]:
             look.moment(attempt.started_at),
             attempt.place.host,
             f"update {output.count(resume.update)}" if resume else origin(view),
-            resume.exactness if resume else "exact",
+            attempt.exactness.words,
             end,
         )
 
@@ -136,7 +154,7 @@ def commits_table(
                 output.count(commit.update),
                 str(commit.attempt),
                 output.size(commit.size_bytes),
-                commit.exactness,
+                item.exactness.words,
                 commit.reason,
                 look.number(scores.get(commit.update)),
                 output.short(commit.sha256),

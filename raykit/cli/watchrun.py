@@ -187,7 +187,7 @@ def timeline_band(view: RunView, now: float) -> list[str]:
             else "and no end is known"
         )
         start = (
-            f"from {output.count(attempt.resume.update)} ({attempt.resume.exactness})"
+            f"from {output.count(attempt.resume.update)}, {attempt.exactness.words}"
             if attempt.resume
             else "from 0"
         )

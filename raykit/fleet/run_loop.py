@@ -24,6 +24,7 @@ from raykit.errors import (
     UnknownOutcomeError,
 )
 from raykit.fleet.claim import Claimed
+from raykit.fleet.fallen import Fallen
 from raykit.fleet.follow import Followed, Glimpse
 from raykit.fleet.metrics import Dashboard, Facts, run_of, trainers_of
 from raykit.fleet.outcome import Outcome
@@ -45,7 +46,6 @@ from raykit.records import (
     RunEntry,
     StopRequested,
 )
-from raykit.replays import told
 from raykit.store.log import RunLog
 from raykit.store.people import People
 from raykit.store.place import this_place
@@ -153,6 +153,7 @@ class RunLoop:
         self._cancelled = False
         self._in_force: InForce | None = None
         """The pause of the newest look."""
+        self._fallen = Fallen(site, claimed.task.launch, say)
         self._overdrawn = False
         """What was reserved is used up, and no boundary came before."""
         self._followed = Followed()
@@ -247,6 +248,7 @@ class RunLoop:
         state = self._log.state
         if self._has_let_go(state):
             return True
+        self._fallen.heed(state, self._people.refresh())
         pause = self.heed_people()
         self._followed.follow(self._site.store, state.events)
         self.tell_glimpse()
@@ -335,14 +337,12 @@ class RunLoop:
         self._told = len(mine)
 
     def _tell_replays(self, state: brain.RunState) -> None:
-        """Say what came of the replays that this launch has made, and why one was not made."""
+        """Say why a replay of this launch was not made; what came of others is told as all comparisons are."""
         mine = {attempt.attempt for attempt in state.attempts if attempt.launch == self._task.launch}
-        made = [told(event) for event in state.compared if event.how == "replay" and event.attempt in mine]
-        missed = [f"not replayed: {event.why}" for event in state.unreplayed if event.attempt in mine]
-        for words in [*made, *missed]:
-            if words not in self._replays_told:
-                self._replays_told.add(words)
-                self._say(words)
+        for event in state.unreplayed:
+            if event.attempt in mine and event.why not in self._replays_told:
+                self._replays_told.add(event.why)
+                self._say(f"not replayed: {event.why}")
 
     # --- acting ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from raykit.pauses import Acts, fold_acts
 from raykit.plan import Lock
 from raykit.read.money import Ledgers, Money, Progress, money_of
 from raykit.read.qc import QcReader
-from raykit.read.seen import fleet_of, view_run
+from raykit.read.seen import classed, fleet_of, view_run
 from raykit.read.view import LIVE, RunView, State
 from raykit.records import ExperimentEntry, FleetEntry, Launched, RunRecord
 from raykit.store import layout
@@ -101,6 +101,7 @@ class RunReader:
         self._around.fleet.refresh()
         entries: list[ExperimentEntry | FleetEntry] = [*self._own.entries, *self._around.fleet.entries]
         acts = fold_acts(entries)
+        seen = classed(seen, self.log.state, acts.harmless)
         search = None if seen.row is None else self._around.search(self.experiment)
         seen = _as_row(seen, search)
         seen = _readable(seen, lambda: replace(seen, sets=self._generated(seen, acts, now)))
@@ -170,7 +171,7 @@ def seen_in(log: RunLog, store: ObjectStore, experiment: str, run: str, now: flo
     found = log.state
     owner = found.launched if found.released is None else None
     plan = found.attempt.plan if found.attempt else _planned(store, experiment, run)
-    return view_run(
+    seen = view_run(
         store,
         experiment,
         run,
@@ -180,6 +181,7 @@ def seen_in(log: RunLog, store: ObjectStore, experiment: str, run: str, now: flo
         now=now,
         alive=alive(owner.place) if owner else None,
     )
+    return classed(seen, found, frozenset())
 
 
 def _planned(store: ObjectStore, experiment: str, run: str) -> str | None:

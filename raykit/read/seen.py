@@ -5,10 +5,11 @@ Pure, but for the last rows that health and ratio are read from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Literal
 
+from raykit import exactness
 from raykit.errors import CorruptError
 from raykit.pauses import OVERDUE_S, Acts, FleetState, InForce, in_force, scopes_of
 from raykit.plan import Lock
@@ -81,9 +82,35 @@ def view_run(
         attempts=_attempts(entries, found),
         commits=_commits(entries, found),
         gates=tuple(found.gates.values()),
+        compared=found.compared,
         superseded=RowTable(store, found.events, "train", Row).superseded,
         lock=lock,
     )
+
+
+def classed(view: RunView, found: RunState, harmless: Set[str]) -> RunView:
+    """The same, with the class of the run, of its attempts and its checkpoints; what is `harmless` lowers nothing."""
+    harmless = harmless | set(_harmless(view.lock))
+    starts = {event.attempt: event for event in found.attempts}
+    return replace(
+        view,
+        exactness=exactness.of_run(found, harmless) if found.attempts else None,
+        falls=exactness.falls(found, harmless),
+        attempts=[
+            replace(each, exactness=exactness.of_attempt(found, starts[each.attempt], harmless))
+            for each in view.attempts
+        ],
+        commits=[
+            replace(each, exactness=exactness.of_commit(found, each.commit, harmless))
+            for each in view.commits
+        ],
+    )
+
+
+def _harmless(lock: Lock | None) -> Sequence[str]:
+    """What the plan says does not matter."""
+    run = lock.settings.get("run") if lock else None
+    return run.get("harmless", ()) if isinstance(run, Mapping) else ()
 
 
 def state_of(found: RunState, *, now: float, alive: bool | None) -> State:

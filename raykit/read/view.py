@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from raykit.exactness import DECLARED, Class, Fall
 from raykit.pauses import FleetState, InForce, Role
 from raykit.plan import Lock
 from raykit.read.money import Money
@@ -17,6 +18,7 @@ from raykit.records import (
     AttemptEnded,
     Cancelled,
     Commit,
+    Compared,
     End,
     GateResult,
     Paused,
@@ -59,6 +61,8 @@ class AttemptView:
     started_at: float
     ended: AttemptEnded | None
     resume: ResumeReceipt | None
+    exactness: Class = DECLARED
+    """Of its start, as everything known today leaves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class CommitView:
     commit: Commit
     at: float
     counts: bool
+    exactness: Class = DECLARED
+    """As everything known today leaves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +164,12 @@ class RunView:
     attempts: Sequence[AttemptView] = ()
     commits: Sequence[CommitView] = ()
     gates: Sequence[GateResult] = ()
+    exactness: Class | None = None
+    """How much it is the run that was never interrupted; None before its first attempt."""
+    falls: Sequence[Fall] = ()
+    """What has lowered that."""
+    compared: Sequence[Compared] = ()
+    """What was trained twice, and held against each other."""
     superseded: int = 0
     """Updates that were recorded and later superseded."""
     lock: Lock | None = None
@@ -245,10 +257,11 @@ class RunView:
             },
             "heard_at": self.heard_at,
             "attempts": [_plain_attempt(attempt) for attempt in self.attempts],
-            "commits": [
-                {**view.commit.plain(), "at": view.at, "counts": view.counts} for view in self.commits
-            ],
+            "commits": [_plain_commit(view) for view in self.commits],
             "gates": [gate.plain() for gate in self.gates],
+            "exactness": self.exactness and _plain_class(self.exactness),
+            "falls": [{"update": fall.update, "to": fall.to, "words": fall.words} for fall in self.falls],
+            "compared": [event.plain() for event in self.compared],
             "superseded": self.superseded,
             "plan": self.lock and self.lock.digest,
             "fleet": self.fleet.plain(),
@@ -292,4 +305,14 @@ def _plain_attempt(view: AttemptView) -> dict[str, Any]:
         "started_at": view.started_at,
         "ended": view.ended and view.ended.plain(),
         "resume": view.resume and view.resume.plain(),
+        "class": _plain_class(view.exactness),
     }
+
+
+def _plain_commit(view: CommitView) -> dict[str, Any]:
+    own = {"at": view.at, "counts": view.counts, "class": _plain_class(view.exactness)}
+    return {**view.commit.plain(), **own}
+
+
+def _plain_class(found: Class) -> dict[str, Any]:
+    return {"exactness": found.exactness, "rests_on": found.basis, "words": found.words}

@@ -38,7 +38,7 @@ from raykit.records import (
     MonitorRow,
     Series,
 )
-from raykit.replays import Span, first_unequal, same_facts
+from raykit.replays import Span, same_facts
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, verify
@@ -50,6 +50,7 @@ from raykit.train.build import set_up_process
 from raykit.train.gang import Gang
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loop import Loop
+from raykit.train.overlap import difference_of
 from raykit.train.parts import Parts
 from raykit.train.rows import Figures
 from raykit.train.saver import Reason
@@ -296,10 +297,8 @@ class _Found:
         else:
             self.evaluations += len(both)
         rank = ("train", "development", "monitor").index(series)
-        what = "" if series == "train" else series
         for one, other in both:
-            if _bits(one) != _bits(other):
-                unequal = first_unequal(one.update, what, one, other, but=history.SAME_BUT)
+            if (unequal := difference_of(one, other)) is not None:
                 self._all.append((one.update, rank, unequal))
 
     def files(self, unequal: Sequence[Sequence[Any]]) -> None:
@@ -309,10 +308,6 @@ class _Found:
 
     def first(self) -> FirstDifference | None:
         return min(self._all, key=lambda each: each[:2])[2] if self._all else None
-
-
-def _bits(row: AnyRow) -> bytes:
-    return canonical({name: value for name, value in row.plain().items() if name not in history.SAME_BUT})
 
 
 # --- the process ----------------------------------------------------------------------------------------------

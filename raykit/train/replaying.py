@@ -78,10 +78,15 @@ class Replays:
             FencedError: a newer attempt owns the run.
             LeaseLostError: the lease that this attempt works under has ended.
         """
-        self._make(self.gang.leader_does(lambda: self._choose(early=True)))
+        _, event = self._make(self.gang.leader_does(lambda: self._choose(early=True)))
+        if event is not None:
+            self._note(event)
 
-    def at_the_end(self, ending: Ending) -> Ending:
+    def at_the_end(self, ending: Ending) -> tuple[Ending, Compared | Unreplayed | None]:
         """Replay the newest part of a run that is complete, where its plan asks for that; what ends it early is said.
+
+        Gives how the attempt ends, and on rank 0 what came of it: both are one entry of the log, since a run that has
+        ended is not paused for what it was found to be.
 
         Raises:
             FencedError: a newer attempt owns the run.
@@ -90,17 +95,18 @@ class Replays:
         run = self.inputs.plan.run
         asked = run.replay == "end" or run.checkpoint_every <= run.replay_share * run.updates
         if ending.reason != "completed" or self.inputs.setting is not None or not asked:
-            return ending
-        began = self._make(self.gang.leader_does(lambda: self._choose(early=False)))
+            return ending, None
+        began, event = self._make(self.gang.leader_does(lambda: self._choose(early=False)))
         why = self.directive.why
         if not began or why is None:
-            return ending
-        return replace(
+            return ending, event
+        paused = replace(
             ending,
             reason=self.directive.reason,
             detail=f"{why}; it was trained to its end, and being replayed",
             cause=self.directive.cause,
         )
+        return paused, event
 
     # --- choosing, on rank 0 ------------------------------------------------------------------------------------
 
@@ -115,9 +121,7 @@ class Replays:
                 return None
             due, span = self.inputs.plan.run.replay == "end" and not early, span_of(state)
             if span is None:
-                if due:
-                    self._note(self._missed(None, NO_PAIR, None))
-                return None
+                return {"none": NO_PAIR} if due else None
             train_s = self._train_s(state.events, span)
             if not due and not self._within_share(span, train_s):
                 return None
@@ -150,10 +154,11 @@ class Replays:
 
     # --- making it ----------------------------------------------------------------------------------------------
 
-    def _make(self, chosen: Mapping[str, Any] | None) -> bool:
-        """Make what rank 0 has chosen; False if that is nothing."""
-        if chosen is None:
-            return False
+    def _make(self, chosen: Mapping[str, Any] | None) -> tuple[bool, Compared | Unreplayed | None]:
+        """Make what rank 0 has chosen: whether that was begun, and on rank 0 what came of it."""
+        if chosen is None or "none" in chosen:
+            said = None if chosen is None or not self.gang.leads else self._missed(None, chosen["none"], None)
+            return False, said
         span, meeting, allowed_s = Span(**chosen["span"]), chosen["meeting"], chosen["deadline_s"]
         if self.gang.leads:
             print(f"replaying {span.after:,} to {span.last:,} in another process", flush=True)
@@ -174,7 +179,7 @@ class Replays:
             with Child(order, folder, self.surroundings) as child:
                 why = self._wait(child, f"replay-{span.after}-{span.last}", start + allowed_s)
             if not self.gang.leads:
-                return True
+                return True, None
             took_s = round(time.monotonic() - start, 3)
             found = child.answer() if why is None else None
         if meeting is not None and meeting.startswith("file://"):
@@ -182,8 +187,7 @@ class Replays:
         if found is not None:
             found = found.model_copy(update={"took_s": took_s})
             print(f"{told(found)} ({took_s:.1f} s)", flush=True)
-        self._note(found or self._missed(span, why or "its process left no answer", took_s))
-        return True
+        return True, found or self._missed(span, why or "its process left no answer", took_s)
 
     def _wait(self, child: Child, name: str, until: float) -> str | None:
         """Until the process of this rank has ended; why it was ended, or failed, if it was."""

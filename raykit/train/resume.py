@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from raykit.errors import ExactnessError
+from raykit.exactness import bound, falls, least, of_commit
 from raykit.ids import digest_of
 from raykit.plan import Plan, contract
 from raykit.reconcile import RunState, falls_short, lowest
 from raykit.records import (
-    EXACTNESS,
     Amended,
     AttemptStarted,
     Difference,
@@ -26,6 +26,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, newest_good
 from raykit.store.log import Log
+from raykit.store.people import read_acts
 from raykit.store.plans import read_run_plan
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task
@@ -70,7 +71,8 @@ def decide_start(
     if compared.good is None:
         require(plan, compared.found, store, task, target=compared.target)
         return Start(attempt=attempt, good=None, exactness="exact", receipt=None, recorded=recorded)
-    good, here = compared.good, lowest(compared.found)
+    good, limit = compared.good, bound(state, compared.harmless)
+    here = least(lowest(compared.found), limit)
     receipt = ResumeReceipt(
         update=good.commit.update,
         attempt=good.commit.attempt,
@@ -81,12 +83,12 @@ def decide_start(
         passed_over=good.passed_over,
         amendment=require(plan, compared.found, store, task, target=compared.target),
     )
-    exactness = max(here, good.commit.exactness, key=EXACTNESS.index)
-    return Start(attempt=attempt, good=good, exactness=exactness, receipt=receipt, recorded=recorded)
+    left = least(here, of_commit(state, good.commit, compared.harmless).exactness)
+    return Start(attempt=attempt, good=good, exactness=left, receipt=receipt, recorded=recorded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Origin:
     """Where a start would go on from, and everything in which it differs from what made that."""
 
     good: Good | None
@@ -94,6 +96,8 @@ class Compared:
     target: str
     """What an amending command has to name: the experiment stands for its frozen plan and code, a changed plan file
     for itself."""
+    harmless: frozenset[str] = frozenset()
+    """State outside of checkpoints that does not matter, as the plan or a person says."""
 
 
 def compare_start(
@@ -105,7 +109,7 @@ def compare_start(
     members: Difference | None,
     *,
     code: Mapping[str, bytes] | None = None,
-) -> Compared:
+) -> Origin:
     """The newest checkpoint that verifies, and the differences from the attempt that made it.
 
     Raises:
@@ -115,11 +119,26 @@ def compare_start(
     changed = () if members is None else (members,)
     good = newest_good(store, state.commits)
     if good is None:
-        return Compared(good=None, found=changed, target=task.experiment)
+        return Origin(good=None, found=changed, target=task.experiment)
     made_by = next(a for a in state.attempts if a.attempt == good.commit.attempt)
-    found = (*_differences(store, task, plan, made_by, now, code), *changed)
+    harmless = frozenset(plan.run.harmless) | read_acts(store, task.experiment).harmless
+    found = (*_differences(store, task, plan, made_by, now, code), *_shown(plan, state, harmless), *changed)
     as_frozen = (made_by.plan, made_by.code) == (task.plan, task.code)
-    return Compared(good=good, found=found, target=task.experiment if as_frozen else "PLAN")
+    target = task.experiment if as_frozen else "PLAN"
+    return Origin(good=good, found=found, target=target, harmless=harmless)
+
+
+def _shown(plan: Plan, state: RunState, harmless: frozenset[str]) -> Iterator[Difference]:
+    """What has shown that a resume of this run is less than it was to be; nothing where the plan goes on anyway."""
+    if plan.run.on_inexact == "continue":
+        return
+    for fall in falls(state, harmless):
+        yield Difference(
+            what=f"what was found at update {fall.update:,}",
+            was="as declared",
+            now=fall.words,
+            allows=fall.to,
+        )
 
 
 def _differences(

@@ -24,6 +24,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.train.hold import patiently
+from raykit.train.overlap import Overlap
 
 
 class Figures(NamedTuple):
@@ -64,7 +65,8 @@ class _Pending:
 class Rows:
     """Writes one attempt's history. One per run, on rank 0.
 
-    `make_row` turns figures into a row on the writer's thread.
+    `make_row` turns figures into a row on the writer's thread; `overlap` holds each row against what an earlier attempt
+    had recorded of the same update.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class Rows:
         *,
         flush_s: float,
         hold_s: float,
+        overlap: Overlap | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._overlap = overlap
         self._store = store
         self._log = log
         self._stamp = stamp
@@ -152,6 +156,7 @@ class Rows:
                     closing = self._closing
                 self._flush()
                 if closing and not self._queue:
+                    self._say([] if self._overlap is None else self._overlap.close())
                     return
         except BaseException as error:  # noqa: BLE001 - it belongs to the training thread, which raises it
             self._failed = error
@@ -161,6 +166,7 @@ class Rows:
 
     def _flush(self) -> None:
         pending: dict[Series, _Pending] = {}
+        compared: list[Record] = []
         taken = 0
         while self._queue:
             item = self._queue.popleft()
@@ -169,8 +175,9 @@ class Rows:
             group = pending.setdefault(series, _Pending(first=row.update))
             group.lines.append(row.to_bytes())
             group.last = row.update
+            compared += [] if self._overlap is None else self._overlap.rows(row)
         if pending:
-            self._publish(pending)
+            self._publish(pending, compared)
         with self._wake:
             self._durable += taken
             self._wake.notify_all()
@@ -182,7 +189,7 @@ class Rows:
             return "train", self._make_row(item)
         return ("development" if isinstance(item, EvaluationRow) else "monitor"), item
 
-    def _publish(self, pending: dict[Series, _Pending]) -> None:
+    def _publish(self, pending: dict[Series, _Pending], compared: list[Record]) -> None:
         events: list[Record] = []
         for series, group in pending.items():
             data = b"\n".join(group.lines) + b"\n"
@@ -201,12 +208,16 @@ class Rows:
                     size_bytes=len(data),
                 )
             )
-        patiently(
-            lambda: self._log.append(lambda entries: self._once(entries, events), at=self._clock()),
-            hold_s=self._hold_s,
-        )
+        self._say([*events, *compared])
 
-    def _once(self, entries: Sequence[RunEntry], events: list[Record]) -> list[Record]:
+    def _say(self, events: Sequence[Record]) -> None:
+        if events:
+            patiently(
+                lambda: self._log.append(lambda entries: self._once(entries, events), at=self._clock()),
+                hold_s=self._hold_s,
+            )
+
+    def _once(self, entries: Sequence[RunEntry], events: Sequence[Record]) -> Sequence[Record]:
         """The events, unless an append whose reply was lost has put them there already."""
         state = self._log.state
         require_attempt(state, self._stamp.launch, self._stamp.attempt)

@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from raykit.exactness import least, measured
 from raykit.reconcile import require_attempt
-from raykit.records import Commit, Exactness, FileRef, Manifest, Record, RunEntry
+from raykit.records import Commit, Compared, Exactness, FileRef, Manifest, Record, RunEntry
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Slot, gather, write_file, write_manifest, write_note
 from raykit.store.log import RunLog
 from raykit.train.gang import Gang
 from raykit.train.hold import patiently
+from raykit.train.overlap import Overlap
 from raykit.train.rows import Rows, Stamp
 from raykit.train.state import Capture, Live
 
@@ -63,7 +65,8 @@ class _Spent(NamedTuple):
 class Saver:
     """Saves one attempt's checkpoints. On every rank; `rows` and the log's events only on rank 0.
 
-    `took` is told how many seconds each commit took until it was durable.
+    `took` is told how many seconds each commit took until it was durable; `overlap` holds each checkpoint against what
+    an earlier attempt had written of the same update.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Saver:
         *,
         hold_s: float,
         took: Callable[[float], None] = lambda seconds: None,
+        overlap: Overlap | None = None,
         timeout_s: float = 1800.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -88,6 +92,7 @@ class Saver:
         self._rows = rows
         self._hold_s = hold_s
         self._took = took
+        self._overlap = overlap
         self._timeout_s = timeout_s
         self._clock = clock
         self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
@@ -182,19 +187,20 @@ class Saver:
         )
         key, digest = write_manifest(self._store, slot, manifest)
         self._rows.through(ticket, timeout_s=self._timeout_s)
+        compared = [] if self._overlap is None else self._overlap.manifest(manifest)
         commit = Commit(
             update=slot.update,
             attempt=slot.attempt,
             key=key,
             sha256=digest,
             size_bytes=_size_bytes(files),
-            exactness=self._bound.exactness,
+            exactness=self._class(compared),
             reason=reason,
             save_s=round(time.perf_counter() - start, 3),
             blocked_s=round(spent.blocked_s, 6),
             accelerator_s=spent.accelerator_s,
         )
-        self._log.append(lambda entries: self._once(entries, commit), at=self._clock())
+        self._log.append(lambda entries: self._once(entries, compared, commit), at=self._clock())
         self.committed = slot.update
         self._took(commit.save_s)
 
@@ -205,10 +211,19 @@ class Saver:
 
         return wait
 
-    def _once(self, entries: Sequence[RunEntry], commit: Commit) -> list[Record]:
+    def _class(self, compared: Sequence[Compared]) -> Exactness:
+        """What the resume promised, as far as gates and comparisons have left it."""
+        state = self._log.state
+        lowered = [event.lowers for event in (*state.compared, *compared) if event.lowers is not None]
+        return least(self._bound.exactness, measured(state), *lowered)
+
+    def _once(
+        self, entries: Sequence[RunEntry], compared: Sequence[Compared], commit: Commit
+    ) -> list[Record]:
         state = self._log.state
         require_attempt(state, self._stamp.launch, self._stamp.attempt)
-        return [] if any(known.key == commit.key for known in state.commits) else [commit]
+        known = any(known.key == commit.key for known in state.commits)
+        return [] if known else [*compared, commit]
 
 
 def _size_bytes(files: Sequence[FileRef]) -> int:

@@ -29,16 +29,20 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import Good
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
+from raykit.store.plans import read_run_plan
 from raykit.store.scratch import scratch
 from raykit.train import facts
 from raykit.train.base import load_base, read_base, require_one_start
-from raykit.train.build import Built, set_up_process
+from raykit.train.build import Built, build, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
+from raykit.train.effect import require_effect
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loop import Ending, Loop
+from raykit.train.overlap import Overlap
+from raykit.train.params import check_params
 from raykit.train.parts import Parts
 from raykit.train.ranklog import RankLog
 from raykit.train.replaying import Replays, Surroundings
@@ -85,6 +89,8 @@ class _Decision:
 
     attempt: int
     good: Good | None
+    made_under: str | None
+    """The lock of the attempt that made that checkpoint."""
     exactness: Any
     gates_passed: frozenset[str]
 
@@ -140,10 +146,11 @@ class _Attempt:
             if self._door is not None and self._granted is not None:
                 grant, at = self._granted
                 self._directive.keep(self._door, grant, granted_at=at, hold_s=self._task.hold_s)
-        rows = self._rows(stamp) if self._gang.leads else None
+        overlap = self._overlap(stamp) if self._gang.leads else None
+        rows = self._rows(stamp, overlap) if self._gang.leads else None
         try:
-            ending = self._train(decision, stamp, rows)
-            ending = self._replays(stamp, rows).at_the_end(ending)
+            ending = self._train(decision, stamp, rows, overlap)
+            ending, replayed = self._replays(stamp, rows).at_the_end(ending)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):
@@ -154,7 +161,7 @@ class _Attempt:
         finally:
             self._directive.close()
         if self._gang.leads:
-            self._end(stamp, rows, ending)
+            self._end(stamp, rows, ending, replayed)
         return ending
 
     # --- the start ------------------------------------------------------------------------------------------
@@ -174,11 +181,17 @@ class _Attempt:
                 "exactness": chosen.exactness,
                 "commit": None if chosen.good is None else chosen.good.commit.plain(),
                 "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
+                "plan": None if chosen.good is None else self._plan_of(chosen.good),
                 "gates": self._gates.passed(),
             }
 
         told = self._gang.leader_does(lead)
-        return _Decision(told["attempt"], _good(told), told["exactness"], frozenset(told["gates"]))
+        gates = frozenset(told["gates"])
+        return _Decision(told["attempt"], _good(told), told["plan"], told["exactness"], gates)
+
+    def _plan_of(self, good: Good) -> str:
+        """The lock that a checkpoint was made under, on rank 0."""
+        return next(a.plan for a in self._log.state.attempts if a.attempt == good.commit.attempt)
 
     def _ask_the_door(self) -> None:
         """Have this attempt reserved before anything says that it begins.
@@ -269,7 +282,7 @@ class _Attempt:
 
     # --- training -------------------------------------------------------------------------------------------
 
-    def _train(self, decision: _Decision, stamp: Stamp, rows: Rows | None) -> Ending:
+    def _train(self, decision: _Decision, stamp: Stamp, rows: Rows | None, overlap: Overlap | None) -> Ending:
         bound = Bound(
             contract=self._task.contract,
             code=self._task.code,
@@ -286,6 +299,7 @@ class _Attempt:
             rows,
             hold_s=self._task.hold_s,
             took=self._directive.save_took,
+            overlap=overlap,
         )
         built = self._parts.build(self._inputs.recipe)
         if decision.good is None:
@@ -296,6 +310,7 @@ class _Attempt:
         if decision.good is None:
             self._begin_fresh(decision, built)
         else:
+            self._require_effect(built, decision)
             self._parts.warm_up(built)
             self._parts.restore(built, decision.good, saver.capture, decision.exactness)
         loop = Loop(
@@ -372,7 +387,32 @@ class _Attempt:
         self._parts.warm_up(built)
         return built
 
-    def _rows(self, stamp: Stamp) -> Rows:
+    def _require_effect(self, built: Built, decision: _Decision) -> None:
+        """Let no changed param be one that the checkpoint takes back.
+
+        Raises:
+            GateError: one is.
+        """
+        made_under = decision.made_under
+        if made_under is None or made_under == self._task.plan:
+            return
+        was = read_run_plan(self._store, self._task.experiment, self._task.run, made_under)
+        if was.run.params == self._plan.run.params:
+            return
+        recipe = copy.copy(self._untouched)
+        before = build(was, recipe, check_params(recipe, was.run.params), self._gang)
+        self._gang.all_agree(lambda: require_effect(before.live, built.live))
+
+    def _overlap(self, stamp: Stamp) -> Overlap | None:
+        """What this attempt trains again; None if it is the first one."""
+        state = self._log.state
+        mine = state.attempt
+        if mine is None or mine.attempt != stamp.attempt or len(state.attempts) == 1:
+            return None
+        run = (self._task.experiment, self._task.run)
+        return Overlap(self._store, state, mine, run=run, hold_s=self._task.hold_s)
+
+    def _rows(self, stamp: Stamp, overlap: Overlap | None) -> Rows:
         return Rows(
             self._store,
             self._log,
@@ -380,12 +420,13 @@ class _Attempt:
             self._parts.row_maker(stamp.attempt),
             flush_s=self._plan.run.flush_s,
             hold_s=self._task.hold_s,
+            overlap=overlap,
         )
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def _end(self, stamp: Stamp, rows: Rows | None, ending: Ending) -> None:
-        """Write what is left of the history, and how the attempt ended."""
+    def _end(self, stamp: Stamp, rows: Rows | None, ending: Ending, replayed: Record | None = None) -> None:
+        """Write what is left of the history, what came of the replay at the end, and how the attempt ended."""
         if rows is not None:
             rows.close(timeout_s=CLOSE_S)
 
@@ -393,15 +434,14 @@ class _Attempt:
             state = self._log.state
             require_attempt(state, stamp.launch, stamp.attempt)
             update = ending.update if ending.reason != "failed" else state.recorded()
-            return [
-                AttemptEnded(
-                    attempt=stamp.attempt,
-                    reason=ending.reason,
-                    update=update,
-                    detail=ending.detail,
-                    cause=ending.cause,
-                )
-            ]
+            ended = AttemptEnded(
+                attempt=stamp.attempt,
+                reason=ending.reason,
+                update=update,
+                detail=ending.detail,
+                cause=ending.cause,
+            )
+            return [ended] if replayed is None else [replayed, ended]
 
         try:
             self._log.append(decide, at=time.time())

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from plainrun import final_digest, rows_bits
+from plainrun import final_digest, rows_bits, write_job
 from raylaunch import Store, kill, raykit
 
+from raykit import exactness
 from raykit.store.local import LocalStore
 from raykit.testing.invariants import check_invariants
 
@@ -55,7 +56,7 @@ def test_a_killed_worker_and_a_killed_controller_of_two_ranks(tmp_path: Path, tw
     same_run(store, two_ranks_undisturbed)
     (replayed,) = [event for event in store.state().compared if event.how == "replay"]
     assert (replayed.attempt, replayed.last, replayed.difference) == (3, 80, None)
-    assert "replayed 75 to 80 in another process: equal to the bit" in err
+    assert "updates 76 to 80, replayed in another process: equal to the bit" in err
 
 
 @pytest.mark.long  # its parts are in tests/crash, without Ray
@@ -94,6 +95,40 @@ def test_a_day_in_the_life_of_a_run(tmp_path: Path, undisturbed) -> None:
     code, out, err = raykit("launch", plan, root=store.root).end()
     assert code == 0 and "already complete" in out
     assert listing(store.root) == before
+
+
+OF_THE_PROCESS = """
+class Variant(Tiny):
+    def losses(self, model, batch):
+        terms = super().losses(model, batch)
+        if model.training and self.seen > 8:
+            terms["fit"] = replace(terms["fit"], value=terms["fit"].value * (1 + os.getpid() / 2**22))
+        return terms
+"""
+
+
+@pytest.mark.slow  # its parts are in tests/crash/test_overlap.py and tests/unit/test_fallen.py
+def test_a_run_that_is_not_what_it_was_pauses_and_goes_on_by_a_persons_word(tmp_path: Path) -> None:
+    """covers FAULT-A15"""
+    store = Store(tmp_path / "store")
+    edits = {"updates": "60", "checkpoint_every": "10"}
+    plan = str(write_job(tmp_path / "job", edits, variant=OF_THE_PROCESS))
+    launch = raykit("launch", plan, root=store.root, environment=SLOW)
+    state = store.wait("rows beyond a checkpoint", lambda s: s.rows >= 17, launch.process)
+    kill(state.attempt.place.pid)
+    code, out, err = launch.end()
+    assert code == 4, (out, err)
+    assert "no longer exact: attempt 2 trained what attempt 1 had recorded to other bits" in err
+    way_on = 'raykit resume tiny --as inexact --reason "why that is good enough" --by NAME'
+    assert way_on in out
+    _, out, _ = raykit("status", root=store.root).end()
+    assert "terms.fit.value" in out and way_on in out
+    code, _, err = raykit("resume", "tiny", root=store.root).end()
+    assert code == 4 and "nobody has said what is done about it" in err
+    go_on = ("resume", "tiny", "--as", "inexact", "--reason", "it will do", "--by", "mira")
+    code, out, err = raykit(*go_on, root=store.root).end()
+    assert code == 0, (out, err)
+    assert exactness.of_run(store.state()).words == "inexact"
 
 
 @pytest.mark.slow  # tests/crash/test_signals.py wakes up a gang late, without Ray

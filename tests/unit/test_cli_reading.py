@@ -177,10 +177,10 @@ def test_show(raykit: Run) -> None:
     assert code == 0
     assert "  ratio        0.308 (no skill 1.000)\n" in text
     assert "  cost         7 updates were trained and superseded\n" in text
-    assert re.search(r"^1 +\S+ \S+ +n7 +the start +exact +killed at 27$", text, re.MULTILINE)
-    assert re.search(r"^2 +\S+ \S+ +n7 +update 20 +exact +completed at 40$", text, re.MULTILINE)
+    assert re.search(r"^1 +\S+ \S+ +n7 +the start +exact \(declared\) +killed at 27$", text, re.MULTILINE)
+    assert re.search(r"^2 +\S+ \S+ +n7 +update 20 +exact \(declared\) +completed at 40$", text, re.MULTILINE)
     assert re.search(r"^first +passed +1 cpu", text, re.MULTILINE)
-    assert re.search(r"^ +40 +2 +9.6 kB +exact +final .* selected$", text, re.MULTILINE)
+    assert re.search(r"^ +40 +2 +9.6 kB +exact \(declared\) +final .* selected$", text, re.MULTILINE)
     assert "\n  -> raykit resume paused\n\nledger of paused" in raykit("show", "paused")[1]
     assert json.loads(raykit("show", "digits/main", "--json")[1])["superseded"] == 7
     code, text = raykit("show", "digit")

@@ -123,7 +123,7 @@ def test_pauses_and_attempts_are_on_one_line_of_time() -> None:
     shown.refresh(maker.at)
     text = "\n".join(shown.lines(100))
     assert "attempt 1  from 0 to 27, killed" in text
-    assert "attempt 2  from 20 (exact) to 40, completed" in text
+    assert "attempt 2  from 20, exact (declared) to 40, completed" in text
     assert "updates 21 to 27 superseded" in text
 
 

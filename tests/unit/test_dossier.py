@@ -414,7 +414,7 @@ def test_a_restart_keeps_all_that_was_there() -> None:
     assert killed.ended is not None
     assert (killed.ended.reason, killed.ended.update) == ("killed", 15)
     (again,) = second.attempts
-    assert (again.resumed_from, again.exactness) == (10, "exact")
+    assert (again.resumed_from, again.exactness.words) == (10, "exact (declared)")
     (gone,) = found.superseded
     assert (gone.superseded.from_, gone.superseded.to) == (11, 15)
     assert [each.commit.update for each in found.checkpoints] == [0, 10, 18]

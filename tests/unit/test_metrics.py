@@ -272,7 +272,8 @@ def test_ranks_of_several_trials_are_counted_together() -> None:
 def test_no_pause_is_known_and_said() -> None:
     found = said(FleetFacts(experiment="a", role="qc", workers={"running": 2}))
     assert {name: value for name, value in found.items() if name.startswith("paused.")} == {
-        f"paused.a.qc.{cause}": 0.0 for cause in ("person", "ceiling", "replan", "defect", "premise", "qc")
+        f"paused.a.qc.{cause}": 0.0
+        for cause in ("person", "ceiling", "replan", "defect", "premise", "qc", "exactness")
     }
     assert found["fleet_workers.a.qc.running"] == 2.0 and found["fleet_workers.a.qc.overdue"] == 0.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raykit import history, replays
+from raykit import replays
 from raykit.plan import Plan, load_plan
 from raykit.reconcile import RunState
 from raykit.records import (
@@ -24,7 +24,8 @@ from raykit.records import (
     TermRow,
     Unreplayed,
 )
-from raykit.replays import Span, first_unequal, span_of, told, why_not_replayed, within_share
+from raykit.replays import Span, span_of, told, why_not_replayed, within_share
+from raykit.train.overlap import difference_of
 
 D = "0" * 64
 PLACE = Place(host="h", boot="b", pid=1, started=1)
@@ -186,5 +187,5 @@ def row(value: float, *, loss: float | None = None, reference: float | None = 1.
 def test_the_first_field_that_differs_is_named(
     was: Row, now: Row, what: str, values: tuple[str, str]
 ) -> None:
-    found = first_unequal(7, "", was, now, but=history.SAME_BUT)
-    assert (found.update, found.what, (found.was, found.now)) == (7, what, values)
+    found = difference_of(was, now)
+    assert found is not None and (found.update, found.what, (found.was, found.now)) == (7, what, values)

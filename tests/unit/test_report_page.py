@@ -385,7 +385,7 @@ def test_the_timeline_has_gates_attempts_pauses_and_examinations(mixed: QcMaker)
 
 def test_the_resume_receipts_have_their_class(mixed: QcMaker) -> None:
     found = section(parsed(mixed.store), "evidence")
-    assert "exact (the plan needs exact)" in found and "first start" in found
+    assert "exact (declared); the plan needs exact" in found and "first start" in found
     assert "killed at update 47" in found
 
 

@@ -10,6 +10,7 @@ from raykit.candidates.evidence import decisive, gain, selects, why_tied
 from raykit.candidates.registry import USES, Candidate, Registry
 from raykit.candidates.rules import known, usable_for
 from raykit.errors import CorruptError, NotFoundError
+from raykit.exactness import Class
 from raykit.read.bases import BaseFacts, Known, known_candidate
 from raykit.read.candidates.gates import Examination, examination_of, run_of
 from raykit.read.candidates.inventory import inventory_of, redo
@@ -66,6 +67,13 @@ class CandidateRead:
     @property
     def facts(self) -> BaseFacts:
         return self.known.facts
+
+    @property
+    def exactness(self) -> Class | None:
+        """How much its run is the one that was never interrupted, at these weights; None if no log here has them."""
+        commits = () if self.view is None else self.view.commits
+        manifest = self.candidate.said.manifest
+        return next((each.exactness for each in commits if each.commit.sha256 == manifest), None)
 
     @property
     def stages(self) -> Stages:
@@ -139,6 +147,7 @@ class CandidateRead:
             "updates": facts.updates,
             "rows": facts.rows,
             "size_bytes": facts.size_bytes,
+            "class": self.exactness and self.exactness.words,
             "replacement": {
                 "is": NOT_COST,
                 "accelerator_ms": facts.accelerator_ms,

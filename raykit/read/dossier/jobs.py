@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from raykit import exactness
 from raykit.budget.book import Lease
+from raykit.exactness import Class
 from raykit.read.dossier.frozen import read_manifest
-from raykit.reconcile import RunState
+from raykit.reconcile import RunState, fold
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
@@ -42,8 +44,8 @@ class Attempt:
     plan: str
     lease: str | None
     resumed_from: int | None
-    exactness: str | None
-    """Of the resume; None at a first start."""
+    exactness: Class
+    """Of its start, as its run's log leaves it."""
     ended: AttemptEnded | None
     """None while it runs, or where nobody has said how it ended."""
 
@@ -123,6 +125,7 @@ class Checkpoint:
     commit: Commit
     counts: bool
     selected: bool
+    exactness: Class
     files: tuple[FileRef, ...] | None
     """Of the selected one, or else of the newest; None if they were not read."""
 
@@ -169,9 +172,8 @@ def jobs_of(run: str, entries: Sequence[RunEntry], row_end: End | None) -> Itera
 
 
 def _attempts(entries: Sequence[RunEntry]) -> Iterator[tuple[str, Attempt]]:
-    ends = {
-        event.attempt: event for entry in entries for event in entry.events if isinstance(event, AttemptEnded)
-    }
+    state = fold(entries)
+    ends = state.ends
     for entry in entries:
         for event in entry.events:
             if isinstance(event, AttemptStarted):
@@ -187,7 +189,7 @@ def _attempts(entries: Sequence[RunEntry]) -> Iterator[tuple[str, Attempt]]:
                         plan=event.plan,
                         lease=event.lease,
                         resumed_from=resume.update if resume is not None else None,
-                        exactness=resume.exactness if resume is not None else None,
+                        exactness=exactness.of_attempt(state, event),
                         ended=ends.get(event.attempt),
                     ),
                 )
@@ -265,6 +267,7 @@ def checkpoints_of(
                     commit=event,
                     counts=id(event) in counting,
                     selected=event == selected,
+                    exactness=exactness.of_commit(state, event),
                     files=None if manifest is None else manifest.files,
                 )
 

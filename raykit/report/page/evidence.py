@@ -9,6 +9,7 @@ from raykit.plan import Judged
 from raykit.qc.backlog import Standing
 from raykit.read.dossier import Checkpoint, Dossier
 from raykit.read.page import Page
+from raykit.reconcile import falls_short
 from raykit.records import Pinned, Retried, Reviewed
 from raykit.report.page.tables import Cell, Links, Table, cell, newest, right
 from raykit.report.page.words import NONE, amount, clean, duration, moment, name, number, short, size
@@ -66,7 +67,7 @@ def _checkpoint(
         right(f"{commit.update:,}"),
         right(size(commit.size_bytes)),
         cell(moment(found.at), "t"),
-        cell(f"{commit.exactness}, {commit.reason}"),
+        cell(f"{found.exactness.words}, {commit.reason}"),
         right(number(scores.get(commit.update))),
         _examined(standing, links),
         _reviewed(standing),
@@ -199,13 +200,13 @@ def attempts(page: Page, links: Links) -> Table | None:
         start, css = "the start", ""
         manifest = cell(NONE)
         if resume is not None:
-            css = "" if resume.exactness == resume.needed else "bad"
+            css = "bad" if falls_short(each.exactness.exactness, resume.needed) else ""
             start = f"update {resume.update:,}"
             key = next(
                 (c.commit.key for c in view.commits if c.commit.sha256 == resume.manifest_sha256), None
             )
             manifest = links.digest(resume.manifest_sha256, key)
-        kind = "first start" if resume is None else f"{resume.exactness} (the plan needs {resume.needed})"
+        kind = "first start" if resume is None else f"{each.exactness.words}; the plan needs {resume.needed}"
         why = f": {clean(ended.detail, 300)}" if ended is not None and ended.detail else ""
         rows.append(
             (

@@ -92,6 +92,8 @@ def render(
         question=summary.question(page),
         health=summary.health(page),
         qc_state=summary.qc_state(page),
+        class_state=summary.class_state(page),
+        fallen=summary.fallen(page),
         chosen=list(summary.chosen(page)),
         figures=_figures(page),
         search=searching.search_of(page, links, trials or {}),

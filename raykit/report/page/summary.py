@@ -65,6 +65,22 @@ def health(page: Page) -> tuple[str, str, str | None]:
     return HEALTH_SIGNS.get(figures.health, "!"), figures.health, detail
 
 
+def class_state(page: Page) -> tuple[str, str, str] | None:
+    """How much it is the run that was never interrupted: a sign, words, and a class; None before its first attempt."""
+    found = None if page.view is None else page.view.exactness
+    if page.view is None or found is None:
+        return None
+    if page.view.falls:
+        return "\u2715", found.words, "bad"
+    return ("\u2713" if found.basis == "replayed" else "\u25cb"), found.words, ""
+
+
+def fallen(page: Page) -> tuple[str, ...]:
+    """What has lowered its class, in words."""
+    falls = () if page.view is None else page.view.falls
+    return tuple(clean(f"{fall.to} since update {fall.update:,}: {fall.words}", 600) for fall in falls)
+
+
 def qc_state(page: Page) -> tuple[str, str, str] | None:
     """Whether its examinations let anything rest on it: a sign, words, and a class; None without `[qc]`."""
     if page.qc is None:
