@@ -103,7 +103,7 @@ def due_beside(
 ) -> bool:
     """Whether a worker beside the run may take a replay of this part: an early one that costs little, or one that the
     plan asks for and nobody has made; each run has one try of that kind."""
-    if state.replaying or is_replayed(state) or why_none(plan, state) is not None:
+    if state.replaying or is_replayed(state) or why_none(plan.run.needed, state) is not None:
         return False
     if complete:
         return plan.run.replay == "end"
@@ -126,28 +126,33 @@ def is_replayed(state: RunState) -> bool:
     return any(one is not None and state.attempt is not None and alike(one, state.attempt) for one in made_by)
 
 
-def why_none(plan: Plan, state: RunState) -> str | None:
-    """Why a replay of this run is out of the question; None if one can be asked for."""
-    if plan.run.needed != "exact":
-        return f"not replayed: the plan needs only {plan.run.needed}"
+def why_none(needed: str, state: RunState) -> str | None:
+    """Why a replay of this run is out of the question, where a resume has to be `needed`; None if one may be made."""
+    if needed != "exact":
+        return f"not replayed: the plan needs only {needed}"
     bound = exactness.bound(state)
     return None if bound == "exact" else f"not replayed: the run is only {bound}"
 
 
-def why_not_replayed(plan: Plan, state: RunState) -> str | None:
-    """Why nobody has replayed a run, in a few words; None if somebody has."""
+def why_not_replayed(state: RunState, *, asked: str, needed: str) -> str | None:
+    """Why nobody has replayed a run, in a few words; None if somebody has. `asked` is `run.replay`, `needed` is
+    `run.resume`."""
     if any(event.how == "replay" for event in state.compared):
         return None
-    none = why_none(plan, state)
+    none = why_none(needed, state)
     if none is not None or state.attempt is None:
         return none
     if state.unreplayed:
         return f"not replayed: {state.unreplayed[-1].why}"
-    if plan.run.replay == "never":
+    if asked == "never":
         return "no replay at the end was asked for (run.replay)"
     if not state.completed:
         return "replayed at the end (run.replay)"
-    return "nothing to replay" if span_of(state) is None else f"not replayable here: {needs(state.attempt)}"
+    return (
+        "not replayed: nothing to replay"
+        if span_of(state) is None
+        else f"not replayable here: {needs(state.attempt)}"
+    )
 
 
 def needs(attempt: AttemptStarted) -> str:

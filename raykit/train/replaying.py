@@ -117,7 +117,7 @@ class Replays:
                 self.rows.through(self.rows.ticket(), timeout_s=self.task.hold_s)
             self.log.refresh()
             state = self.log.state
-            if is_replayed(state) or why_none(self.inputs.plan, state) is not None:
+            if is_replayed(state) or why_none(self.inputs.plan.run.needed, state) is not None:
                 return None
             due, span = self.inputs.plan.run.replay == "end" and not early, span_of(state)
             if span is None:

@@ -140,22 +140,22 @@ DONE = {"ends": {1: AttemptEnded(attempt=1, reason="completed", update=600)}}
 
 
 def test_why_nobody_has_replayed_a_run() -> None:
-    end, never = plan(replay="end"), plan()
+    def why(of: RunState, asked: str = "end", needed: str = "exact") -> str | None:
+        return why_not_replayed(of, asked=asked, needed=needed)
+
     running, done = state([attempt(1)], ONE, 600), state([attempt(1)], ONE, 600, **DONE)
-    assert why_not_replayed(end, state([attempt(1)], ONE, 600, compared=(EQUAL,))) is None
-    assert (
-        why_not_replayed(plan(resume="state-exact"), done) == "not replayed: the plan needs only state-exact"
-    )
+    assert why(state([attempt(1)], ONE, 600, compared=(EQUAL,))) is None
+    assert why(state([], [], 0)) is None
+    assert why(done, needed="state-exact") == "not replayed: the plan needs only state-exact"
     only = state([attempt(1)], ONE, 600, gates={"resume": gate("state-exact")})
-    assert why_not_replayed(end, only) == "not replayed: the run is only state-exact"
-    assert why_not_replayed(end, running) == "replayed at the end (run.replay)"
-    assert why_not_replayed(never, running) == "no replay at the end was asked for (run.replay)"
-    assert why_not_replayed(end, done) == "not replayable here: needs 8 x H100"
-    assert why_not_replayed(end, state([attempt(1)], ONE[:2], 200, **DONE)) == "nothing to replay"
+    assert why(only) == "not replayed: the run is only state-exact"
+    assert why(running) == "replayed at the end (run.replay)"
+    assert why(running, "never") == "no replay at the end was asked for (run.replay)"
+    assert why(done) == "not replayable here: needs 8 x H100"
+    assert why(state([attempt(1)], ONE[:2], 200, **DONE)) == "not replayed: nothing to replay"
     missed = Unreplayed(attempt=1, why="it took longer than its time")
-    assert why_not_replayed(end, state([attempt(1)], ONE, 600, unreplayed=(missed,), **DONE)) == (
-        "not replayed: it took longer than its time"
-    )
+    of = state([attempt(1)], ONE, 600, unreplayed=(missed,), **DONE)
+    assert why(of) == "not replayed: it took longer than its time"
 
 
 def test_what_came_of_one_is_told() -> None:
