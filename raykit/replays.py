@@ -7,7 +7,7 @@ with proves nothing: what no checkpoint holds began anew there too. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -99,13 +99,13 @@ def within_share(updates: int, *, set_up_s: float, update_s: float, of: int, sha
 
 
 def due_beside(
-    plan: Plan, state: RunState, span: Span, *, set_up_s: float, update_s: float, complete: bool
+    plan: Plan, state: RunState, span: Span, *, set_up_s: float, update_s: float, harmless: Set[str]
 ) -> bool:
     """Whether a worker beside the run may take a replay of this part: an early one that costs little, or one that the
     plan asks for and nobody has made; each run has one try of that kind."""
-    if state.replaying or is_replayed(state) or why_none(plan.run.needed, state) is not None:
+    if state.replaying or is_replayed(state) or why_none(plan.run.needed, state, harmless) is not None:
         return False
-    if complete:
+    if state.completed:
         return plan.run.replay == "end"
     of, share = plan.run.updates, plan.run.replay_share
     return within_share(span.updates, set_up_s=set_up_s, update_s=update_s, of=of, share=share)
@@ -126,20 +126,22 @@ def is_replayed(state: RunState) -> bool:
     return any(one is not None and state.attempt is not None and alike(one, state.attempt) for one in made_by)
 
 
-def why_none(needed: str, state: RunState) -> str | None:
+def why_none(needed: str, state: RunState, harmless: Set[str] = frozenset()) -> str | None:
     """Why a replay of this run is out of the question, where a resume has to be `needed`; None if one may be made."""
     if needed != "exact":
         return f"not replayed: the plan needs only {needed}"
-    bound = exactness.bound(state)
+    bound = exactness.bound(state, harmless)
     return None if bound == "exact" else f"not replayed: the run is only {bound}"
 
 
-def why_not_replayed(state: RunState, *, asked: str, needed: str) -> str | None:
+def why_not_replayed(
+    state: RunState, *, asked: str, needed: str, harmless: Set[str] = frozenset()
+) -> str | None:
     """Why nobody has replayed a run, in a few words; None if somebody has. `asked` is `run.replay`, `needed` is
     `run.resume`."""
     if any(event.how == "replay" for event in state.compared):
         return None
-    none = why_none(needed, state)
+    none = why_none(needed, state, harmless)
     if none is not None or state.attempt is None:
         return none
     if state.unreplayed:

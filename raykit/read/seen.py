@@ -97,7 +97,7 @@ def classed(view: RunView, found: RunState, harmless: Set[str]) -> RunView:
         view,
         exactness=exactness.of_run(found, harmless) if found.attempts else None,
         falls=exactness.falls(found, harmless),
-        not_replayed=_not_replayed(view.lock, found),
+        not_replayed=_not_replayed(view.lock, found, harmless),
         attempts=[
             replace(each, exactness=exactness.of_attempt(found, starts[each.attempt], harmless))
             for each in view.attempts
@@ -115,10 +115,11 @@ def _harmless(lock: Lock | None) -> Sequence[str]:
     return found
 
 
-def _not_replayed(lock: Lock | None, found: RunState) -> str | None:
+def _not_replayed(lock: Lock | None, found: RunState, harmless: Set[str]) -> str | None:
     """Why no other process has trained a part of the run again."""
     run = _run_of(lock)
-    return why_not_replayed(found, asked=run.get("replay", "never"), needed=run.get("resume", "exact"))
+    asked, needed = run.get("replay", "never"), run.get("resume", "exact")
+    return why_not_replayed(found, asked=asked, needed=needed, harmless=harmless)
 
 
 def _run_of(lock: Lock | None) -> Mapping[str, Any]:

@@ -20,11 +20,13 @@ from typing import Any
 import torch
 
 from raykit.errors import FencedError, LeaseLostError, RaykitError
+from raykit.plan import Plan
 from raykit.reconcile import require_attempt
 from raykit.records import Compared, Record, RunEntry, Unreplayed
 from raykit.replays import Span, deadline_s, is_replayed, span_of, told, why_none, within_share
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
+from raykit.store.people import read_acts
 from raykit.store.scratch import scratch
 from raykit.train.directive import Directive
 from raykit.train.gang import Gang
@@ -117,9 +119,11 @@ class Replays:
                 self.rows.through(self.rows.ticket(), timeout_s=self.task.hold_s)
             self.log.refresh()
             state = self.log.state
-            if is_replayed(state) or why_none(self.inputs.plan.run.needed, state) is not None:
+            plan = self.inputs.plan
+            harmless = harmless_of(self.store, self.task.experiment, plan)
+            if is_replayed(state) or why_none(plan.run.needed, state, harmless) is not None:
                 return None
-            due, span = self.inputs.plan.run.replay == "end" and not early, span_of(state)
+            due, span = plan.run.replay == "end" and not early, span_of(state)
             if span is None:
                 return {"none": NO_PAIR} if due else None
             train_s = self._train_s(state.events, span)
@@ -231,6 +235,16 @@ class Replays:
             raise
         except RaykitError as error:
             print(f"what came of the replay could not be written: {error.kind}: {error}", flush=True)
+
+
+def harmless_of(store: ObjectStore, experiment: str, plan: Plan) -> frozenset[str]:
+    """State outside of checkpoints that does not matter, as the plan or a person says.
+
+    Raises:
+        CorruptError: the experiment's log is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return read_acts(store, experiment).harmless | frozenset(plan.run.harmless)
 
 
 def _release(device: torch.device) -> None:

@@ -29,7 +29,7 @@ from raykit.train import facts
 from raykit.train.gang import alone
 from raykit.train.inputs import Task
 from raykit.train.replay import Order
-from raykit.train.replaying import Child, Surroundings
+from raykit.train.replaying import Child, Surroundings, harmless_of
 from raykit.work.puller import ENDS, Hand, Puller, Turn, surely
 
 POLL_S: Final = 0.2
@@ -110,7 +110,7 @@ class Beside:
             span,
             set_up_s=times.setup_ms / 1000,
             update_s=times.update_ms / 1000,
-            complete=state.completed,
+            harmless=harmless_of(self._store, self._experiment, plan),
         )
 
     def _fit(self, plan: Plan, attempt: AttemptStarted) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from called import calls
 from nursery import Nursery, Rank
 from plainrun import Launches, final_digest, freeze_job, rows_bits, state_of, write_job
 
@@ -98,13 +99,13 @@ def ran(launches: Launches, *, before: int = 0) -> Compared:
     check_invariants(LocalStore(launches.task.root))
     state = state_of(launches.task)
     assert state.completed and len(state.unreplayed) == before, ends
-    (found,) = state.compared
+    (found,) = (event for event in state.compared if event.how == "replay")
     return found
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_clean_run_is_replayed_in_another_process_and_is_equal(
-    workers: str, nursery: Nursery, tmp_path: Path
+    workers: str, nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launches = of(nursery, tmp_path, {"workers": workers})
     found = ran(launches)
@@ -112,6 +113,9 @@ def test_a_clean_run_is_replayed_in_another_process_and_is_equal(
     assert (found.rows, found.evaluations, found.manifests) == (5, 1, 1)
     assert found.difference is None and found.lowers is None and found.took_s is not None
     assert exactness.of_run(state_of(launches.task)).words == "exact (replayed)"
+    raykit = calls(capsys)
+    assert "replay" not in raykit("status", "--root", launches.task.root).out
+    assert "exact (replayed)" in raykit("show", "tiny", "--root", launches.task.root).out
 
 
 @pytest.mark.parametrize("variant", [BY_TIME, BY_URANDOM, BY_ENVIRON], ids=["time", "urandom", "environ"])
@@ -149,12 +153,16 @@ def test_a_replay_that_fails_is_recorded_and_fails_nothing(
     check_invariants(LocalStore(launches.task.root))
 
 
-def test_a_replay_ends_with_its_time(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_replay_ends_with_its_time_and_status_says_so(
+    nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     short = {"patch": {"raykit.replays.SPARE_S": 0.1, "raykit.replays.SLOWER": 0}}
     launches = replace(of(nursery, tmp_path), hooks=short)
     assert [code for code, _ in launches.run()] == [0]
     state = state_of(launches.task)
     assert state.completed and state.unreplayed[0].why == "it took longer than its time"
+    said = calls(capsys)("status", "--root", launches.task.root)
+    assert "tiny: exact (declared), not replayed: it took longer than its time" in said.out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
@@ -195,11 +203,11 @@ def test_a_replay_that_costs_little_is_made_early_and_once(nursery: Nursery, tmp
 
 def test_what_a_resume_began_with_is_not_what_is_restored(nursery: Nursery, tmp_path: Path) -> None:
     """From there, what no checkpoint holds began anew once already: it would be equal, and show nothing."""
-    launches = of(nursery, tmp_path, variant=BY_ENVIRON)
+    launches = of(nursery, tmp_path)
     launches.killed({"put": '"event":"commit"', "when": "after", "nth": 4})
     found = ran(launches)  # went on from 15, and has only saved the last one
     assert (found.attempt, found.against, found.first, found.last) == (2, 1, 11, 17)
-    assert found.difference is not None and found.difference.update == 11
+    assert (found.rows, found.manifests, found.difference) == (7, 1, None)
 
 
 def test_a_run_that_is_only_state_exact_is_not_replayed(nursery: Nursery, tmp_path: Path) -> None:
