@@ -26,11 +26,13 @@ from raykit.records import (
     Launched,
     Place,
     Released,
+    Replaying,
     RunEntry,
     Segment,
     StopRequested,
     Superseded,
     Undeclared,
+    Unreplayed,
 )
 
 # --- what the log says --------------------------------------------------------------------------------------
@@ -56,6 +58,10 @@ class RunState:
     """By gate that has failed and has not passed since: the attempt that it failed in."""
     compared: Sequence[Compared] = ()
     """What was trained twice and held against each other."""
+    replaying: Sequence[Replaying] = ()
+    """Replays that workers beside the run have taken."""
+    unreplayed: Sequence[Unreplayed] = ()
+    """Replays that were due and not made, and why."""
     undeclared: Sequence[Undeclared] = ()
     """State that training changed and no checkpoint holds."""
     stop: StopRequested | None = None
@@ -101,10 +107,12 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
     events, attempts, commits = list(state.events), list(state.attempts), list(state.commits)
     ends, gates, failed = dict(state.ends), dict(state.gates), dict(state.failed)
     compared, undeclared = list(state.compared), list(state.undeclared)
+    replaying, unreplayed = list(state.replaying), list(state.unreplayed)
     launched, launched_at, released = state.launched, state.launched_at, state.released
     heard_at, stop, rows, broken = state.heard_at, state.stop, state.rows, state.broken
     for entry in entries:
-        heard_at = entry.at
+        if not all(isinstance(event, Replaying | Compared | Unreplayed) for event in entry.events):
+            heard_at = entry.at  # those may be of a worker beside the run
         for event in entry.events:
             events.append(event)
             match event:
@@ -125,6 +133,10 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
                     stop = event
                 case Compared():
                     compared.append(event)
+                case Replaying():
+                    replaying.append(event)
+                case Unreplayed():
+                    unreplayed.append(event)
                 case Undeclared():
                     undeclared.append(event)
                 case Commit():
@@ -150,6 +162,8 @@ def fold(entries: Iterable[RunEntry], onto: RunState | None = None) -> RunState:
         gates=gates,
         failed=failed,
         compared=tuple(compared),
+        replaying=tuple(replaying),
+        unreplayed=tuple(unreplayed),
         undeclared=tuple(undeclared),
         stop=stop,
         rows=rows,

@@ -114,7 +114,8 @@ def _made_of(train: Sizing, unit: Unit) -> str:
         return ""
     each, work = "" if train.rows == 1 else "each ", shown(worst_case(train) - starts, unit)
     of = "1 attempt" if train.attempts == 1 else f"{train.attempts} attempts"
-    return f" ({each}{work} of work and {shown(starts, unit)} for set-up, lost work and drain of {of})"
+    parts = "set-up, lost work, replay and drain" if train.replay_ms else "set-up, lost work and drain"
+    return f" ({each}{work} of work and {shown(starts, unit)} for {parts} of {of})"
 
 
 def guessed_wall_ms(*, ceiling: int, train: Sizing, set_aside: int) -> int:
@@ -237,11 +238,11 @@ def resized(line: Line, planned: int) -> Line:
 
 
 def expected_cost(train: Sizing, expected_ms: int) -> int:
-    """What the rows are expected to cost without any reserve: of each, one set-up and the work itself.
+    """What the rows are expected to cost without any reserve: of each, one set-up, the work itself, and its replay.
 
     A run is not expected to go on after what caps it: its wall cap, or the money, which its set-up is paid from too.
     """
-    held_ms = train.setup_ms + min(expected_ms, train.wall_ms)
+    held_ms = train.setup_ms + min(expected_ms, train.wall_ms) + train.replay_ms
     time_ms = min(held_ms, worst_ms(train))
     return train.rows * (time_cost(time_ms, train.accelerators, train.rate) + train.fixed)
 

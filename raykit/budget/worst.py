@@ -1,9 +1,9 @@
 """The worst case of work that may be interrupted and started again.
 
 Where a resume is proved to continue from the last commit, work is done once, and each attempt adds only its
-set-up, the work that a crash may lose, and the drain:
+set-up, the work that a crash may lose, the replay that it may be in when it is killed, and the drain:
 
-    [wall + attempts x (set-up + loss window + drain)] x accelerators x rate x margin + fixed
+    [wall + attempts x (set-up + loss window + replay + drain)] x accelerators x rate x margin + fixed
 
 It is a true bound because the wall cap is counted over all attempts and the loss window is kept at run time.
 Where a resume is not proved, every attempt may do everything again:
@@ -37,6 +37,8 @@ class Sizing:
     window_ms: int
     """The most work that a crash may cost."""
     drain_ms: int
+    replay_ms: int = 0
+    """What the gang trains again at the end to show that it can; 0 where the plan asks for none."""
     fixed: int = 0
     proven: bool = True
     """A resume continues from the last commit."""
@@ -50,7 +52,8 @@ class Sizing:
     @property
     def overhead_ms(self) -> int:
         """What each attempt adds to the work; one that starts over has all of it before it, and loses none twice."""
-        return self.setup_ms + (self.window_ms if self.proven else 0) + self.drain_ms
+        lost_ms = self.window_ms if self.proven else 0
+        return self.setup_ms + lost_ms + self.replay_ms + self.drain_ms
 
     @property
     def open_ended(self) -> bool:
@@ -72,7 +75,7 @@ def worst_of_rows(sizing: Sizing) -> Micros:
 
 
 def worst_of_starts(sizing: Sizing) -> Micros:
-    """What of the worst case of one run is no work: set-up, loss and drain, of all attempts; 0 if not bounded."""
+    """What of the worst case of one run is no work but what every attempt adds to it; 0 if not bounded."""
     if sizing.open_ended:
         return 0
     overhead_ms = sizing.attempts * sizing.overhead_ms

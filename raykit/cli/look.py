@@ -132,6 +132,9 @@ def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
         now_is = fall.to if view.exactness is None else view.exactness.words
         yield f"  {name}: {now_is} since update {output.count(fall.update)}: {fall.words}"
         yield f"  -> raykit show {name}{at}"
+    declared = view.exactness is not None and view.exactness.basis == "declared"
+    if declared and (view.not_replayed or "").startswith("not replay"):
+        yield f"  {name}: exact (declared), {view.not_replayed}"
     if view.qc is not None:
         yield from _qc_waits(view, view.qc, at)
     if view.sets:

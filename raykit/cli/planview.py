@@ -306,6 +306,7 @@ def _run(case: Case) -> list[tuple[str, str]]:
         ("selects", plan.run.select or "nothing"),
         ("stops", _stops(plan)),
         ("resume", f"{plan.run.resume} or better, at most {plan.run.attempts} attempts"),
+        *([("replay", "its last part, in another process, before it ends")] * (plan.run.replay == "end")),
         ("numbers", _numbers(plan)),
         ("gates", ", ".join(lock.gates)),
         ("cost", _cost(plan, case.evidence.money)),

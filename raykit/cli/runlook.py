@@ -67,7 +67,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
     detail = view.figures.health_detail
     yield "health", view.health + (f": {detail}" if detail else "")
     if view.exactness is not None:
-        yield "class", view.exactness.words
+        why = view.not_replayed if view.exactness.basis == "declared" else None
+        yield "class", view.exactness.words + (f": {why}" if why else "")
     for fall in view.falls:
         yield "fell", f"to {fall.to} at update {output.count(fall.update)}: {fall.words}"
     for event in view.compared:

@@ -230,6 +230,7 @@ def _rows_line(rows: tuple[float, int, int] | None) -> list[str]:
 def _event(event: object, view: RunView) -> str | None:
     from raykit import records as r
     from raykit.read.view import ended_word
+    from raykit.replays import told
 
     match event:
         case r.Launched():
@@ -242,6 +243,10 @@ def _event(event: object, view: RunView) -> str | None:
             return (
                 f"checkpoint {output.count(event.update)} ({event.reason}, {output.size(event.size_bytes)})"
             )
+        case r.Compared():
+            return told(event)
+        case r.Unreplayed():
+            return f"not replayed: {event.why}"
         case r.Superseded():
             return f"{look.span(event)} superseded: {event.why}"
         case r.StopRequested():

@@ -160,6 +160,7 @@ class RunLoop:
         self._pictures = Pictures(site, say)
         self._drawn = 0
         self._told = 0
+        self._replays_told: set[str] = set()
         self._away_since: float | None = None
         self._storage: Path | None = None
         self._door: Door | None = None
@@ -252,6 +253,7 @@ class RunLoop:
         self._followed.follow(self._site.store, state.events)
         self.tell_glimpse()
         self._tell_restarts(state)
+        self._tell_replays(state)
         if self.purse.left_s(self._told) < BACKSTOP_S:
             self._overdrawn = True
             self._leave()
@@ -333,6 +335,14 @@ class RunLoop:
             start = "the start" if attempt.resume is None else f"update {attempt.resume.update:,}"
             self._say(f"the gang was lost and is there again: attempt {attempt.attempt}, from {start}")
         self._told = len(mine)
+
+    def _tell_replays(self, state: brain.RunState) -> None:
+        """Say why a replay of this launch was not made; what came of others is told as all comparisons are."""
+        mine = {attempt.attempt for attempt in state.attempts if attempt.launch == self._task.launch}
+        for event in state.unreplayed:
+            if event.attempt in mine and event.why not in self._replays_told:
+                self._replays_told.add(event.why)
+                self._say(f"not replayed: {event.why}")
 
     # --- acting ---------------------------------------------------------------------------------------------
 

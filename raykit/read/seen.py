@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from raykit import exactness
 from raykit.errors import CorruptError
@@ -40,6 +40,7 @@ from raykit.records import (
     RunEntry,
     Segment,
 )
+from raykit.replays import why_not_replayed
 from raykit.store.base import ObjectStore
 
 RECENT_ROWS = 8
@@ -96,6 +97,7 @@ def classed(view: RunView, found: RunState, harmless: Set[str]) -> RunView:
         view,
         exactness=exactness.of_run(found, harmless) if found.attempts else None,
         falls=exactness.falls(found, harmless),
+        not_replayed=_not_replayed(view.lock, found, harmless),
         attempts=[
             replace(each, exactness=exactness.of_attempt(found, starts[each.attempt], harmless))
             for each in view.attempts
@@ -109,8 +111,21 @@ def classed(view: RunView, found: RunState, harmless: Set[str]) -> RunView:
 
 def _harmless(lock: Lock | None) -> Sequence[str]:
     """What the plan says does not matter."""
+    found: Sequence[str] = _run_of(lock).get("harmless", ())
+    return found
+
+
+def _not_replayed(lock: Lock | None, found: RunState, harmless: Set[str]) -> str | None:
+    """Why no other process has trained a part of the run again."""
+    run = _run_of(lock)
+    asked, needed = run.get("replay", "never"), run.get("resume", "exact")
+    return why_not_replayed(found, asked=asked, needed=needed, harmless=harmless)
+
+
+def _run_of(lock: Lock | None) -> Mapping[str, Any]:
+    """The table `[run]` of a lock."""
     run = lock.settings.get("run") if lock else None
-    return run.get("harmless", ()) if isinstance(run, Mapping) else ()
+    return run if isinstance(run, Mapping) else {}
 
 
 def state_of(found: RunState, *, now: float, alive: bool | None) -> State:

@@ -32,6 +32,7 @@ from raykit.records import (
     Segment,
     Unit,
 )
+from raykit.replays import BEYOND
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts
@@ -174,11 +175,23 @@ def _sized(plan: Plan, known: Known, book: Book | None, ceiling: int) -> Sizing:
         setup_ms=setup_ms,
         window_ms=window_ms,
         drain_ms=drain_ms,
+        replay_ms=_replay_ms(plan, setup_ms=setup_ms, window_ms=window_ms, update_ms=update_ms),
         capped=run_plan.wall_h is not None,
         uncertain=known.nothing,
         rows=1 if plan.search is None else plan.search.rows,
     )
     return replace(sizing, wall_ms=_wall_ms(plan, sizing, known, book, ceiling))
+
+
+def _replay_ms(plan: Plan, *, setup_ms: int, window_ms: int, update_ms: float | None) -> int:
+    """How long the gang may be at the replay that it makes at the end: from one checkpoint to the next, once set up."""
+    run = plan.run
+    if run.replay != "end" or run.needed != "exact" or plan.search is not None:
+        return 0
+    if update_ms is None:
+        return 0 if run.wall_h is None else setup_ms + window_ms  # uncapped, only the money bounds it
+    updates = min(run.updates, run.checkpoint_every + BEYOND)
+    return setup_ms + int(updates * update_ms) * (100 + HEADROOM_PERCENT) // 100
 
 
 def base_experiment(base: LockedBase | None) -> str | None:

@@ -170,6 +170,8 @@ class RunView:
     """What has lowered that."""
     compared: Sequence[Compared] = ()
     """What was trained twice, and held against each other."""
+    not_replayed: str | None = None
+    """Why no other process has trained a part of it again; None if one has, or nothing was trained."""
     superseded: int = 0
     """Updates that were recorded and later superseded."""
     lock: Lock | None = None
@@ -262,6 +264,7 @@ class RunView:
             "exactness": self.exactness and _plain_class(self.exactness),
             "falls": [{"update": fall.update, "to": fall.to, "words": fall.words} for fall in self.falls],
             "compared": [event.plain() for event in self.compared],
+            "not_replayed": self.not_replayed,
             "superseded": self.superseded,
             "plan": self.lock and self.lock.digest,
             "fleet": self.fleet.plain(),

@@ -160,6 +160,7 @@ from raykit.records.run import (
     GateResult,
     Launched,
     Released,
+    Replaying,
     RunEntry,
     RunEvent,
     RunRecord,
@@ -167,6 +168,7 @@ from raykit.records.run import (
     StopRequested,
     Superseded,
     Undeclared,
+    Unreplayed,
 )
 from raykit.records.search import (
     BY_BUDGET,
@@ -311,6 +313,7 @@ __all__ = [
     "Reopened",
     "Repaired",
     "Replanned",
+    "Replaying",
     "Request",
     "Reserved",
     "RestartApproved",
@@ -355,6 +358,7 @@ __all__ = [
     "Undeclared",
     "Unit",
     "UnitReceipt",
+    "Unreplayed",
     "Versioned",
     "Voided",
     "Words",

@@ -12,7 +12,7 @@ from raykit.records.base import Count, Positive, Record, Versioned
 from raykit.records.entry import Entry
 from raykit.records.history import Series
 from raykit.records.search import Setting
-from raykit.records.shared import Cause, EndReason, Exactness, Place, ResumeReceipt
+from raykit.records.shared import Cause, EndReason, Exactness, Place, ResumeReceipt, Words
 
 
 class Launched(Record):
@@ -127,6 +127,31 @@ class Compared(Record):
     """Of a replay."""
 
 
+class Replaying(Record):
+    """A worker beside the run takes its early replay: nobody else begins one."""
+
+    event: Literal["replaying"] = "replaying"
+    attempt: Positive
+    first: Positive
+    last: Positive
+    worker: Words
+    place: Place
+    lease: str | None = None
+    """What pays for it; None where nothing is billed."""
+
+
+class Unreplayed(Record):
+    """A replay was begun, or was due, and was not made; the run is as good as it was declared to be."""
+
+    event: Literal["unreplayed"] = "unreplayed"
+    attempt: Positive
+    first: Positive | None = None
+    last: Positive | None = None
+    """The updates that were to be trained again; None if no part of the run could be chosen."""
+    why: Words
+    took_s: float | None = None
+
+
 class Undeclared(Record):
     """State that training changes and that no checkpoint holds, found at a save."""
 
@@ -203,6 +228,8 @@ RunEvent = Annotated[
     | AttemptStarted
     | GateResult
     | Compared
+    | Replaying
+    | Unreplayed
     | Undeclared
     | Segment
     | Commit

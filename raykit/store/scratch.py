@@ -24,12 +24,13 @@ from raykit.ids import digest_of
 from raykit.records import Place
 from raykit.store.place import gone, this_place
 
-Kind = Literal["code", "resume", "gang", "job"]
-"""The frozen code of an attempt; that of a resume; where the ranks of a gang meet; what a job keeps on its node."""
+Kind = Literal["code", "resume", "gang", "job", "replay"]
+"""The frozen code of an attempt; that of a resume; where the ranks of a gang meet; what a job keeps on its node; what
+the process of a replay leaves."""
 
 _PLACE_CHARS: Final = 8
 _NAME: Final = re.compile(
-    r"raykit-(?:code|resume|gang|job)-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-\w+"
+    r"raykit-(?:code|resume|gang|job|replay)-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-\w+"
 )
 
 

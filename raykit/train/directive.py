@@ -100,6 +100,21 @@ class Directive:
         save = self.loss_window_s is not None and now - self._saved_at > self.loss_window_s
         return Asked(stop=self.why is not None, save=save)
 
+    def heard(self) -> str | None:
+        """Why what comes after the last update has to end; None while it may go on. Asked as often as one likes.
+
+        Raises:
+            FencedError: a newer attempt owns the run.
+            LeaseLostError: the lease that this attempt works under has ended.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+        if self.why is None and self._silent_s() > QUIET_S:
+            return f"nobody answers about money ({self._silence})"
+        if self.why is None and time.monotonic() > self._lease_end - self._drain_s:
+            return "what is reserved for this attempt is at its end"
+        return self.why
+
     def _stop_at_the_end(self, now: float) -> None:
         """Stop while what is left still pays for one more update and the drain.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from raykit.errors import GateError, RaykitError
 from raykit.ids import canonical
+from raykit.store.scratch import make_scratch
 
 
 class RankAloneError(RuntimeError):
@@ -26,6 +27,11 @@ class RankAloneError(RuntimeError):
     """
 
 
+def meet_on_this_node() -> str:
+    """Where ranks of one node meet: a private file, since a meeting point of TCP listens on every address."""
+    return f"file://{make_scratch('gang')}/store"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """This process among `world` ranks, on `device`."""
@@ -33,6 +39,8 @@ class Gang:
     rank: int
     world: int
     device: torch.device
+    meet: Callable[[], str] = field(default=meet_on_this_node, compare=False, repr=False)
+    """Makes a place where processes of these ranks can meet as a gang of their own; asked on rank 0."""
 
     @property
     def leads(self) -> bool:
@@ -76,6 +84,18 @@ class Gang:
         except RuntimeError:  # not in time, or the rank that holds the store is gone
             return False
         return True
+
+    def call_off(self, what: str) -> None:
+        """Tell every rank that `what` they do together, each by itself, is over."""
+        if self.world > 1:
+            dist.distributed_c10d._get_default_store().set(f"raykit/off/{what}", "")
+
+    def called_off(self, what: str) -> bool:
+        """Whether some rank has said so."""
+        if self.world == 1:
+            return False
+        off: bool = dist.distributed_c10d._get_default_store().check([f"raykit/off/{what}"])
+        return off
 
     def leader_does(self, action: Callable[[], Any]) -> Any:
         """Rank 0 acts and shares the JSON it returns; if it raises, so does every rank.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from raykit import history
 from raykit.data.order import Order
@@ -18,13 +18,13 @@ from raykit.errors import GateError
 from raykit.plan import Plan
 from raykit.records import Cause, EndReason, EvaluationRow, MonitorRow, Row
 from raykit.train.build import Built
-from raykit.train.directive import Directive
 from raykit.train.evaluate import evaluate, metric_of, monitor
 from raykit.train.gang import Gang
 from raykit.train.loader import Keyed
 from raykit.train.recipe import Recipe
-from raykit.train.rows import Figures, Rows, term_rows
-from raykit.train.saver import Reason, Saver
+from raykit.train.rows import Figures, term_rows
+from raykit.train.saver import Reason
+from raykit.train.state import Live
 from raykit.train.step import Asked, Stepper
 
 
@@ -38,6 +38,58 @@ class Ending:
     cause: Cause | None = None
 
 
+class Saves(Protocol):
+    """What is done with the live objects where a checkpoint is due: `raykit.train.saver.Saver`, or a comparison."""
+
+    def save(self, live: Live, reason: Reason) -> None:
+        """Take them as they stand."""
+        ...
+
+    def drain(self) -> None:
+        """Wait until nothing is in flight."""
+        ...
+
+    def check(self) -> None:
+        """Raise what has stopped a save, if something did."""
+        ...
+
+
+class Keeps(Protocol):
+    """What takes the rows: `raykit.train.rows.Rows`, or memory."""
+
+    def add(self, figures: Figures) -> None:
+        """Take one update's figures."""
+        ...
+
+    def add_row(self, row: EvaluationRow | MonitorRow) -> None:
+        """Take a row of another series."""
+        ...
+
+    def check(self) -> None:
+        """Raise what has stopped the writer, if something did."""
+        ...
+
+
+class Says(Protocol):
+    """What says when to save and to stop: `raykit.train.directive.Directive`, or what was so in the run."""
+
+    why: str | None
+    reason: EndReason
+    cause: Cause | None
+
+    def ask(self) -> Asked:
+        """What this rank wants after the update in hand."""
+        ...
+
+    def working(self) -> None:
+        """Productive time begins."""
+        ...
+
+    def saved(self) -> None:
+        """A save has begun."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Loop:
     """Everything that the loop works with. `rows` is there on rank 0 only."""
@@ -49,13 +101,16 @@ class Loop:
     attempt: int
     begins: bool
     """Whether the run begins here. A resume from update 0 has its evaluation and its commit there already."""
-    saver: Saver
-    rows: Rows | None
-    directive: Directive
+    saver: Saves
+    rows: Keeps | None
+    directive: Says
     micro_batches: Iterator[Any]
     development: Keyed | None
     first_batch: Callable[[], Any]
     """A fixed batch of this rank for the monitors."""
+    replay_at: int | None = None
+    """Behind which update training waits for a replay; None for none."""
+    replay: Callable[[], None] = lambda: None
 
     def run(self) -> Ending:
         """Train from where the live objects stand to the end, or to a stop.
@@ -92,6 +147,9 @@ class Loop:
                 return Ending(
                     reason=self.directive.reason, update=update, detail=why, cause=self.directive.cause
                 )
+            if update == self.replay_at:
+                self.saver.drain()
+                self.replay()
         raise AssertionError("the last update ends the run")
 
     def _completed(self) -> Ending:

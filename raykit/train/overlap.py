@@ -29,6 +29,7 @@ from raykit.records import (
     Segment,
     Series,
 )
+from raykit.replays import alike
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.commit import MANIFEST, MAX_MANIFEST_BYTES
@@ -164,17 +165,17 @@ class Overlap:
         source = None if self._mine.resume is None else self._mine.resume.attempt
         resumes = [self._mine.resume, None if against.attempt == source else against.resume]
         promised = least(self._measured, *(each.exactness for each in resumes if each is not None))
-        alike = against.attempt == source or _alike(self._mine, against)
-        return "inexact" if promised == "exact" and alike else None
+        same = against.attempt == source or alike(self._mine, against)
+        return "inexact" if promised == "exact" and same else None
 
 
-def _alike(one: AttemptStarted, other: AttemptStarted) -> bool:
-    """Whether nothing that is known tells two attempts apart."""
-    known = one.facts.keys() & other.facts.keys()
-    what = ("plan", "code", "data", "world_size")
-    return all(getattr(one, name) == getattr(other, name) for name in what) and all(
-        one.facts[name] == other.facts[name] for name in known
-    )
+def difference_of(was: AnyRow, now: AnyRow) -> FirstDifference | None:
+    """The first field in which two rows of one update differ, besides attempt and time; None if they are equal."""
+    found = next(_unequal(_bits(was), _bits(now), _prefix(now)), None)
+    if found is None:
+        return None
+    what, before, after = found
+    return FirstDifference(update=now.update, what=what, was=_shown(before), now=_shown(after))
 
 
 def _by_update(store: ObjectStore, segment: Segment) -> Mapping[int, AnyRow]:

@@ -24,10 +24,9 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raykit.errors import GateError, RaykitError, by_kind
 from raykit.plan import Plan
-from raykit.store.scratch import make_scratch
 from raykit.train.directive import Directive
 from raykit.train.door import Door
-from raykit.train.gang import Gang
+from raykit.train.gang import Gang, meet_on_this_node
 from raykit.train.granted import Granted, keep_to_granted
 from raykit.train.inputs import Task
 from raykit.train.surroundings import stay_inside
@@ -140,10 +139,15 @@ def _join(task: Task, granted: Granted) -> Gang:
     """
     context = ray.train.get_context()
     usable = granted.count and torch.cuda.is_available()
-    device = ray.train.torch.get_device() if usable else torch.device("cpu")
-    gang = Gang(rank=context.get_world_rank(), world=context.get_world_size(), device=device)
+    one_node = context.get_local_world_size() == context.get_world_size()
+    gang = Gang(
+        rank=context.get_world_rank(),
+        world=context.get_world_size(),
+        device=ray.train.torch.get_device() if usable else torch.device("cpu"),
+        meet=meet_on_this_node if one_node else _meet,
+    )
     if gang.world > 1:
-        made = _meeting(context.get_local_world_size() == gang.world) if gang.leads else None
+        made = gang.meet() if gang.leads else None
         meeting = ray.train.collective.broadcast_from_rank_zero(made)
         dist.init_process_group(
             "nccl" if gang.device.type == "cuda" else "gloo",
@@ -155,10 +159,8 @@ def _join(task: Task, granted: Granted) -> Gang:
     return gang
 
 
-def _meeting(one_node: bool) -> str:
-    """Where the ranks of a gang meet."""
-    if one_node:
-        return f"file://{make_scratch('gang')}/store"
+def _meet() -> str:
+    """Where the ranks of several nodes meet."""
     host = ray.util.get_node_ip_address()
     with socket.socket() as free:
         free.bind((host, 0))

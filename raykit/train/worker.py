@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import DataLoader
-
 from raykit.data.members import compare
-from raykit.data.order import Order
 from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
 from raykit.reconcile import require_attempt, require_launch
 from raykit.records import (
@@ -26,9 +23,10 @@ from raykit.records import (
     RunEntry,
     Superseded,
 )
+from raykit.replays import early_at
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
-from raykit.store.commit import Good, read_file
+from raykit.store.commit import Good
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
 from raykit.store.plans import read_run_plan
@@ -42,17 +40,16 @@ from raykit.train.effect import require_effect
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
 from raykit.train.inputs import Inputs, Task, read_inputs
-from raykit.train.loader import Keyed, train_loader
-from raykit.train.loop import Ending, Loop, row_maker
+from raykit.train.loop import Ending, Loop
 from raykit.train.overlap import Overlap
 from raykit.train.params import check_params
+from raykit.train.parts import Parts
 from raykit.train.ranklog import RankLog
-from raykit.train.recipe import Recipe
+from raykit.train.replaying import Replays, Surroundings
 from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Invested, Saver
-from raykit.train.state import hold, needed_files, restore, unequal
-from raykit.train.step import Stepper
+from raykit.train.state import hold, restore
 from raykit.train.surroundings import naming_what_is_missing
 
 CLOSE_S = 60.0
@@ -83,12 +80,13 @@ def work(
         Stopped: the budget does not allow another attempt, or a pause is in force.
         RuntimeError: one of these, as a `RankAloneError`, on a rank whose fellows do not end with it.
     """
+    surroundings = Surroundings.here()
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, scratch("code") as folder:
         with naming_what_is_missing():
             inputs = read_inputs(found, task, folder)
         gang.all_agree(look)
-        return _Attempt(task, gang, directive, found, inputs, log, door).run(notice)
+        return _Attempt(task, gang, directive, found, inputs, log, door, surroundings).run(notice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +113,12 @@ class _Attempt:
         inputs: Inputs,
         rank_log: RankLog,
         door: Door | None,
+        surroundings: Surroundings,
     ) -> None:
         self._rank_log = rank_log
+        self._surroundings = surroundings
+        self._since = time.monotonic()
+        self._set_up_s = 0.0
         self._door = door
         self._granted: tuple[Grant, float] | None = None
         """What rank 0 was granted, and when on its monotonic clock."""
@@ -129,8 +131,7 @@ class _Attempt:
         self._untouched = copy.copy(inputs.recipe)
         """The recipe before it made anything: what the gates build anew begins with a copy of it."""
         self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
-        self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
-        self._keyed = inputs.keyed("train")
+        self._parts = Parts.of(store, inputs, gang)
         self._facts = {**facts.here(gang, self._plan.run.threads), **inputs.outside}
         self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
 
@@ -156,6 +157,7 @@ class _Attempt:
         try:
             with naming_what_is_missing():
                 ending = self._train(decision, stamp, rows, overlap)
+            ending, replayed = self._replays(stamp, rows).at_the_end(ending)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):
@@ -166,7 +168,7 @@ class _Attempt:
         finally:
             self._directive.close()
         if self._gang.leads:
-            self._end(stamp, rows, ending)
+            self._end(stamp, rows, ending, replayed)
         return ending
 
     # --- the start ------------------------------------------------------------------------------------------
@@ -307,18 +309,18 @@ class _Attempt:
             took=self._directive.save_took,
             overlap=overlap,
         )
-        built = self._build(self._inputs.recipe)
+        built = self._parts.build(self._inputs.recipe)
         if decision.good is None:
             self._load_base(built)
         after = 0 if decision.good is None else decision.good.commit.update
         updates = self._plan.run.updates - after
-        self._gates.hold_to_plan(decision.attempt, built, self._loader(after), updates)
+        self._gates.hold_to_plan(decision.attempt, built, self._parts.loader(after), updates)
         if decision.good is None:
             self._begin_fresh(decision, built)
         else:
             self._require_effect(built, decision)
-            self._warm_up(built)
-            self._restore(built, decision.good, saver, decision.exactness)
+            self._parts.warm_up(built)
+            self._parts.restore(built, decision.good, saver.capture, decision.exactness)
         loop = Loop(
             plan=self._plan,
             recipe=self._inputs.recipe,
@@ -329,20 +331,39 @@ class _Attempt:
             saver=saver,
             rows=rows,
             directive=self._directive,
-            micro_batches=self._micro_batches(built.live.progress.update),
-            development=self._development(),
-            first_batch=lambda: next(self._micro_batches(0, last=1, loader_workers=0)),
+            micro_batches=self._parts.micro_batches(built.live.progress.update),
+            development=self._parts.development(),
+            first_batch=self._parts.first_batch,
+            replay_at=early_at(self._plan, after) if self._replays_early() else None,
+            replay=lambda: self._replays(stamp, rows).early(),
         )
+        self._set_up_s = time.monotonic() - self._since
         return loop.run()
+
+    def _replays_early(self) -> bool:
+        """Whether training itself waits for an early replay. QC workers can make one beside it, of a single rank."""
+        beside = self._plan.qc is not None and self._gang.world == 1
+        return self._inputs.setting is None and not beside
+
+    def _replays(self, stamp: Stamp, rows: Rows | None) -> Replays:
+        return Replays(
+            task=self._task,
+            gang=self._gang,
+            directive=self._directive,
+            store=self._store,
+            log=self._log,
+            inputs=self._inputs,
+            stamp=stamp,
+            rows=rows,
+            surroundings=self._surroundings,
+            set_up_s=self._set_up_s,
+        )
 
     def _invested(self) -> Invested | None:
         if self._granted is None:
             return None
         grant, at = self._granted
         return Invested(before_ms=grant.invested_ms, accelerators=grant.accelerators, since=at)
-
-    def _build(self, recipe: Recipe) -> Built:
-        return build(self._plan, recipe, self._inputs.params, self._gang)
 
     def _load_base(self, built: Built) -> None:
         """Put the weights that the plan starts from into what was just built.
@@ -358,33 +379,20 @@ class _Attempt:
     def _begin_fresh(self, decision: _Decision, built: Built) -> None:
         """Warm up and pass the gates; afterwards the live objects are as they were before, to the bit."""
         initial = hold(built.live, rank=self._gang.rank)
-        self._warm_up(built)
+        self._parts.warm_up(built)
         restore(built.live, initial, rank=self._gang.rank)
         self._gates.measure(
             decision.attempt,
             built,
             initial,
             self._rebuild,
-            lambda after, last: self._micro_batches(after, last=last),
+            lambda after, last: self._parts.micro_batches(after, last=last),
             passed=decision.gates_passed,
         )
 
-    def _warm_up(self, built: Built) -> None:
-        """One throwaway forward and backward before state is restored.
-
-        DDP rebuilds its buckets after the first backward; without this, three and more ranks would sum gradients
-        in another order after a resume than in the run that was never interrupted.
-        """
-        if self._gang.world == 1:
-            return
-        stepper = Stepper(self._plan, built.live.recipe, built, self._gang)
-        for _ in range(2):  # the rebuilt buckets come into use with the second
-            stepper.accumulate(1, self._micro_batches(0, last=1, loader_workers=0))
-        built.live.optimizer.zero_grad(set_to_none=True)
-
     def _rebuild(self) -> Built:
-        built = self._build(copy.copy(self._untouched))
-        self._warm_up(built)
+        built = self._parts.build(copy.copy(self._untouched))
+        self._parts.warm_up(built)
         return built
 
     def _require_effect(self, built: Built, decision: _Decision) -> None:
@@ -403,52 +411,6 @@ class _Attempt:
         before = build(was, recipe, check_params(recipe, was.run.params), self._gang)
         self._gang.all_agree(lambda: require_effect(before.live, built.live))
 
-    def _restore(self, built: Built, good: Good, saver: Saver, exactness: Any) -> None:
-        """Put the checkpoint back and prove that what is live now is what was stored.
-
-        Raises:
-            GateError: it is not, though nothing that was compared explains it.
-        """
-        files = {
-            file.name: read_file(self._store, good.commit, file)
-            for file in needed_files(good.manifest, self._gang.rank)
-        }
-        restore(built.live, files, rank=self._gang.rank)
-        saver.capture.take(built.live)
-        wrong = unequal(saver.capture, good.manifest)
-        if exactness in ("exact", "state-exact") and self._gang.any(bool(wrong)):
-            raise GateError(
-                f"after the restore, {', '.join(wrong) or 'a file of another rank'} is not what was saved",
-                rule="restored state is equal to the bit",
-                remedy="give the recipe a state_dict() and load_state_dict() for state of its own",
-            )
-
-    def _micro_batches(
-        self, after: int, *, last: int | None = None, loader_workers: int | None = None
-    ) -> Iterator[Any]:
-        return iter(self._loader(after, last=last, loader_workers=loader_workers))
-
-    def _loader(
-        self, after: int, *, last: int | None = None, loader_workers: int | None = None
-    ) -> DataLoader[Any]:
-        run = self._plan.run
-        return train_loader(
-            self._keyed,
-            self._order,
-            batch=run.batch,
-            world=self._gang.world,
-            rank=self._gang.rank,
-            accumulate=run.accumulate,
-            after=after,
-            last=run.updates if last is None else last,
-            loader_workers=run.loader_workers if loader_workers is None else loader_workers,
-            collate=getattr(self._inputs.recipe, "collate", None),
-            pin=self._gang.device.type == "cuda",
-        )
-
-    def _development(self) -> Keyed | None:
-        return self._inputs.keyed("development") if "development" in self._inputs.roles() else None
-
     def _overlap(self, stamp: Stamp) -> Overlap | None:
         """What this attempt trains again; None if it is the first one."""
         state = self._log.state
@@ -459,14 +421,11 @@ class _Attempt:
         return Overlap(self._store, state, mine, run=run, hold_s=self._task.hold_s)
 
     def _rows(self, stamp: Stamp, overlap: Overlap | None) -> Rows:
-        members = self._inputs.members("train")
-        column = getattr(self._inputs.dataset, "sources", None)
-        sources = None if column is None else [int(column[int(index)]) for index in members]
         return Rows(
             self._store,
             self._log,
             stamp,
-            row_maker(self._plan, self._order, sources, stamp.attempt),
+            self._parts.row_maker(stamp.attempt),
             flush_s=self._plan.run.flush_s,
             hold_s=self._task.hold_s,
             overlap=overlap,
@@ -474,8 +433,8 @@ class _Attempt:
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def _end(self, stamp: Stamp, rows: Rows | None, ending: Ending) -> None:
-        """Write what is left of the history, and how the attempt ended."""
+    def _end(self, stamp: Stamp, rows: Rows | None, ending: Ending, replayed: Record | None = None) -> None:
+        """Write what is left of the history, what came of the replay at the end, and how the attempt ended."""
         if rows is not None:
             rows.close(timeout_s=CLOSE_S)
 
@@ -483,15 +442,14 @@ class _Attempt:
             state = self._log.state
             require_attempt(state, stamp.launch, stamp.attempt)
             update = ending.update if ending.reason != "failed" else state.recorded()
-            return [
-                AttemptEnded(
-                    attempt=stamp.attempt,
-                    reason=ending.reason,
-                    update=update,
-                    detail=ending.detail,
-                    cause=ending.cause,
-                )
-            ]
+            ended = AttemptEnded(
+                attempt=stamp.attempt,
+                reason=ending.reason,
+                update=update,
+                detail=ending.detail,
+                cause=ending.cause,
+            )
+            return [ended] if replayed is None else [replayed, ended]
 
         try:
             self._log.append(decide, at=time.time())

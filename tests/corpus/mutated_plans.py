@@ -254,7 +254,7 @@ MAY_BE_ABSENT = frozenset(
         "pools", "qc", "ratio", "repeats", "report_only", "resume", "rows", "samples", "scheduler",
         "scratch_usd", "sealed", "search", "select", "shard", "splits", "stop", "storage", "tags",
         "targets", "teacher", "train", "transfer", "truncated", "usd_per_hour", "wall_h", "warmup",
-        "width", "workers", "code", "used",
+        "width", "workers", "code", "used", "replay", "replay_share", "on_inexact", "harmless",
     }
 )  # fmt: skip
 """Keys that a plan, or one of its tables, can do without, or that have a rule of their own elsewhere."""

@@ -36,4 +36,7 @@ def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> U
 
 @pytest.fixture(scope="session")
 def two_ranks_undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    return run_undisturbed(nursery, tmp_path_factory.mktemp("two-ranks"), {**EDITS, "workers": "2"})
+    """Its plan asks for a replay at the end."""
+    return run_undisturbed(
+        nursery, tmp_path_factory.mktemp("two-ranks"), {**EDITS, "workers": "2", "replay": '"end"'}
+    )

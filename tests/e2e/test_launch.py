@@ -54,6 +54,9 @@ def test_a_killed_worker_and_a_killed_controller_of_two_ranks(tmp_path: Path, tw
     assert [end.reason for end in store.state().ends.values()] == ["killed", "killed", "completed"]
     assert all(a.resume.exactness == "exact" for a in store.state().attempts[1:])
     same_run(store, two_ranks_undisturbed)
+    (replayed,) = [event for event in store.state().compared if event.how == "replay"]
+    assert (replayed.attempt, replayed.last, replayed.difference) == (3, 80, None)
+    assert "updates 76 to 80, replayed in another process: equal to the bit" in err
 
 
 @pytest.mark.long  # its parts are in tests/crash, without Ray

@@ -149,6 +149,13 @@ def test_the_worst_case_is_capped_by_work() -> None:
     assert cents(worst_case(unproven)) == "791.15"
 
 
+def test_a_replay_at_the_end_is_in_the_worst_case_of_every_attempt() -> None:
+    sizing = replace(H100, replay_ms=HOUR_MS // 4)
+    assert worst_ms(sizing) == 13 * HOUR_MS
+    assert attempt_terms(sizing, []).time_ms == attempt_terms(H100, []).time_ms + HOUR_MS // 4
+    assert expected_cost(sizing, HOUR_MS) == expected_cost(H100, HOUR_MS + HOUR_MS // 4)
+
+
 def test_the_lines_of_the_refresh_sum_to_its_ceiling() -> None:
     lines = plan_lines(ceiling=amount(900), train=H100, fixed=FIXED, scratch=0)
     by_name = {each.line: each.planned for each in lines}
@@ -171,7 +178,7 @@ def test_a_run_that_starts_over_after_each_failure_does_not_fit() -> None:
     rate=st.integers(1, 10**7),
     margin=st.sampled_from([1000, 1050, 1337]),
     wall_ms=st.integers(0, 10**8),
-    overheads=st.tuples(*[st.integers(0, 10**6)] * 3),
+    overheads=st.tuples(*[st.integers(0, 10**6)] * 4),
     held=st.lists(st.integers(0, 1000), min_size=5, max_size=5),
 )
 @settings(deadline=None)
@@ -179,7 +186,7 @@ def test_attempts_never_come_to_more_than_the_worst_case_of_the_run(
     proven: bool, rate: int, margin: int, wall_ms: int, overheads: tuple[int, ...], held: list[int]
 ) -> None:
     """However long each attempt lasts within its own lease, the next one still fits; the bound is never passed."""
-    setup_ms, window_ms, drain_ms = overheads
+    setup_ms, window_ms, drain_ms, replay_ms = overheads
     sizing = Sizing(
         accelerators=7,
         rate=rate,
@@ -190,6 +197,7 @@ def test_attempts_never_come_to_more_than_the_worst_case_of_the_run(
         setup_ms=setup_ms,
         window_ms=window_ms,
         drain_ms=drain_ms,
+        replay_ms=replay_ms,
         fixed=17,
         proven=proven,
     )

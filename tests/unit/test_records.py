@@ -78,6 +78,7 @@ from raykit.records import (
     Reopened,
     Repaired,
     Replanned,
+    Replaying,
     Reserved,
     RestartApproved,
     Resumed,
@@ -106,6 +107,7 @@ from raykit.records import (
     Terms,
     Undeclared,
     UnitReceipt,
+    Unreplayed,
     Voided,
 )
 
@@ -149,6 +151,8 @@ EVENTS = (
         difference=FirstDifference(update=3, what="loss", was="0.5", now="0.25"),
         lowers="inexact",
     ),
+    Replaying(attempt=2, first=4, last=5, worker="qc-1", place=PLACE, lease="l"),
+    Unreplayed(attempt=2, first=4, last=5, why="it was stopped", took_s=0.5),
     Undeclared(attempt=1, update=5, names=("recipe.calls",), lowers="inexact"),
     Segment(series="train", attempt=1, first=1, last=2, key="k/x", sha256=D, size_bytes=5),
     Commit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from raykit.records import Receipt, Request, Suite
 from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
 from raykit.work.examined import Examine, Examined
+from raykit.work.puller import Puller
 from raykit.work.qc_worker import Rules, Worker
 
 QC: Final = Kind(role="qc", word="QC")
@@ -35,16 +37,17 @@ class QcTask:
     bench: Maker | None = None
     """None where it is raykit's own."""
 
-    def make(self, store: ObjectStore, orders: Orders) -> Worker:
-        """Load the suite, the frozen code, the recipe and its data.
+    def make(self, store: ObjectStore, orders: Orders) -> Puller:
+        """Load the suite, the frozen code, the recipe and its data. Of one run, it may be replayed between checks.
 
         Raises:
             NotFoundError: there is no such suite.
             CorruptError: it does not match its digest.
             StoreUnavailableError: the store did not answer.
         """
+        replaying = self._replaying(store, orders)  # before the recipe has changed anything of this process
         suite = Examinations(store, orders.experiment).suite(self.contract)
-        return Worker(
+        worker = Worker(
             store,
             orders.experiment,
             self.whose,
@@ -52,6 +55,25 @@ class QcTask:
             self.rules,
             worker=orders.worker,
             examine=self._examine(store, suite, orders),
+        )
+        return worker if replaying is None else replaying(worker)
+
+    def _replaying(self, store: ObjectStore, orders: Orders) -> Callable[[Puller], Puller] | None:
+        """What lets a worker replay its run between checks; None where it examines those of many."""
+        if not isinstance(self.whose, str) or self.bench is not None:
+            return None
+        from raykit.train.replaying import Surroundings
+        from raykit.work.replay_beside import Beside
+
+        return partial(
+            Beside,
+            store=store,
+            experiment=orders.experiment,
+            run=self.whose,
+            root=orders.root,
+            name=orders.worker,
+            lease=self.rules.lease,
+            surroundings=Surroundings.here(),
         )
 
     def _examine(self, store: ObjectStore, suite: Suite, orders: Orders) -> Examine:
