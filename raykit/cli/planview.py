@@ -40,7 +40,7 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
         ]
     )
     yield from plansearch.block(case.site.plan, evidence.money)
-    yield from plansets.blocks(case.site.plan)
+    yield from plansets.blocks(case.site)
 
 
 def _facts(pairs: list[tuple[str, str]]) -> Iterator[str]:
@@ -62,7 +62,7 @@ def record(case: Case, review: Review) -> dict[str, Any]:
         "passed": list(review.passed),
         "limitations": list(review.limitations),
         "search": plansearch.record(case.site.plan, money),
-        "sets": plansets.record(case.site.plan),
+        "sets": plansets.record(case.site),
         "not_yet": list(case.lock.not_yet or ()),
     }
 
@@ -90,7 +90,7 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     yield "  RUN"
     yield from _facts(_run(case))
     yield from plansearch.block(plan, evidence.money)
-    yield from plansets.blocks(plan)
+    yield from plansets.blocks(case.site)
 
 
 def options_table(options: tuple[Option, ...], money: Money, *, whole: bool = False) -> Iterator[str]:

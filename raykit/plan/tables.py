@@ -288,6 +288,12 @@ class Generate(Table):
     inputs: Text | None = Field(
         None, description="a Parquet, JSON Lines or CSV file of inputs, each with an id"
     )
+    types: (
+        Annotated[Mapping[str, Literal["text", "int64", "float64", "bool"]], Field(min_length=1)] | None
+    ) = Field(
+        None,
+        description='the types of columns of inputs: { length = "int64" }; text | int64 | float64 | bool',
+    )
     rows: Positive | None = Field(None, description="rows to produce, at least 1")
     samples: Positive = Field(1, description="rows per input, at least 1")
     unit_rows: Positive = Field(description="rows of one unit of work, at least 1")
