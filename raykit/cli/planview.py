@@ -32,6 +32,7 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
             *_so_far(case),
             ("trains", _trains(case)),
             ("length", _length(case.lock)),
+            *_rows_seen(case),
             ("stage", f"{evidence.stage}: {evidence.stage_why}"),
             ("cost", _cost(case.site.plan, evidence.money)),
             ("stops", _stops(case.site.plan)),
@@ -187,6 +188,21 @@ def _so_far(case: Case) -> list[tuple[str, str]]:
     return [("so far", f"{case.site.name} itself has trained {seen.update:,} updates here{changed}")]
 
 
+def _rows_seen(case: Case) -> Iterator[tuple[str, str]]:
+    """What a person should know of the rows: what is parted, what is no number, and a batch that has rows twice."""
+    straddling, splits = case.evidence.straddling, case.site.plan.splits
+    if straddling is not None and splits is not None:
+        why = f"because: {one_line(splits.why)}" if splits.why else "and no reason is given (splits.why)"
+        yield "parted", f"{straddling.words}; {why}"
+    if case.ready is not None and (odd := case.ready.glance.nonfinite):
+        named = ", ".join(repr(case.ready.source.table["id"][at].as_py()) for at in odd[:5])
+        more = ", ..." if len(odd) > 5 else ""
+        yield "not numbers", f"{look.many(len(odd), 'row')} with a value that is not finite: {named}{more}"
+    train, batch = case.lock.rows.get("train", 0), case.lock.effective_batch
+    if batch > train:
+        yield "batch", f"{batch:,} examples of an update, of {train:,} training rows: some come twice in each"
+
+
 def _trains(case: Case) -> str:
     plan, base = case.site.plan, case.evidence.base
     if plan.base is None or base is None:
@@ -291,6 +307,7 @@ def _run(case: Case) -> list[tuple[str, str]]:
         ("params", ", ".join(f"{key} = {_value(item)}" for key, item in plan.run.params.items()) or "none"),
         ("rows", _rows(lock)),
         ("length", _length(lock)),
+        *_rows_seen(case),
         ("batch", _batch(plan, lock)),
         ("saves", _saves(plan, lock)),
         ("selects", plan.run.select or "nothing"),

@@ -164,10 +164,13 @@ class Splits(Table):
     report_only: Share | None = Field(None, description="the share that reports and never selects")
     benchmark: Share | None = Field(None, description="the share that compares with others' work")
     sealed: Share | None = Field(None, description="the share that opens once")
+    why: Text | None = Field(
+        None, description="why groups of the data, or equal contents, may lie in more than one split"
+    )
 
     def shares(self) -> dict[str, float]:
         """The share of each role that the plan has."""
-        return {role: share for role, share in self.plain().items() if role != "group"}
+        return {role: share for role, share in self.plain().items() if role not in ("group", "why")}
 
 
 def _one_or_more(value: object) -> object:
