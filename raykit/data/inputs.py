@@ -211,6 +211,8 @@ def _csv(data: bytes, typed: Typed) -> pa.Table:
     names = next((names for names in csv.reader(io.StringIO(text, newline="")) if names), [])
     table = _read_csv(data, dict.fromkeys(names, pa.string()))
     for name in typed.named(names):
+        if typed.types[name] == "text":
+            continue
         values = [value or None for value in table.column(name).to_pylist()]  # nothing between two commas
         column = typed.column(name, values, lambda row: _line_of(text, row))
         table = table.set_column(table.column_names.index(name), name, column)
