@@ -52,18 +52,18 @@ def is_of_rows(error: Exception) -> bool:
 
 
 def words(error: Exception) -> str:
-    """`IndexError: Target 10 is out of bounds.`"""
-    text = f"{type(error).__name__}: {str(error)[:300]}"
-    return text.encode("utf-8", "backslashreplace").decode()
+    """`IndexError: Target 10 is out of bounds (recipe.py, line 40)`."""
+    told = f"{type(error).__name__}: {str(error)[:300].rstrip('. ')} ({place(error).partition(':')[0]})"
+    return told.encode("utf-8", "backslashreplace").decode()
 
 
 def place(error: Exception) -> str:
-    """`see recipe.py, line 40: return F.cross_entropy(scores, labels)`: the innermost line that is no library's."""
+    """`recipe.py, line 40: return F.cross_entropy(scores, labels)`: the innermost line that is no library's."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not _is_of_library(frame.filename)] or list(frames[-1:])
     if not theirs:
-        return "see the recipe"
-    return f"see {Path(theirs[-1].filename).name}, line {theirs[-1].lineno}: {theirs[-1].line or ''}".strip()
+        return "the recipe"
+    return f"{Path(theirs[-1].filename).name}, line {theirs[-1].lineno}: {theirs[-1].line or ''}".strip()
 
 
 def _is_of_library(filename: str) -> bool:

@@ -94,7 +94,7 @@ class Keyed(Dataset[Any]):
                         f"{name} cannot be read: {blame.words(error)}",
                         field="dataset",
                         value=name,
-                        rule=blame.place(error),
+                        rule=f"see {blame.place(error)}",
                         remedy="mend the row, or leave it out of the data in an experiment of its own",
                     )
                 )
@@ -134,11 +134,14 @@ class _Collating:
         for item, place in zip(fetched, fetched.places, strict=True):
             kinds.setdefault(signature(item), place)
         first = [f"{self._keyed.names([place])} is {kind}" for kind, place in list(kinds.items())[:NAMED]]
+        differ = f" ({'; '.join(first)})" if len(first) > 1 else ""
         return GateError(
-            f"{names} cannot be put into one batch: {blame.words(error)}",
+            f"{names} cannot be put into one batch{differ}: {blame.words(error)}",
             field="recipe.collate",
-            value="; ".join(first),
-            rule=blame.place(error) if self._own else "rows of one shape, or a collate() of the recipe's own",
+            value=names,
+            rule=f"see {blame.place(error)}"
+            if self._own
+            else "rows of one shape, or a collate() of the recipe's own",
         )
 
 
@@ -183,7 +186,7 @@ def naming(batches: Iterator[Any], method: str) -> Iterator[None]:
             f"the recipe raised {blame.words(error)} for {names}",
             field=f"recipe.{method}",
             value=names,
-            rule=blame.place(error),
+            rule=f"see {blame.place(error)}",
         ) from error
 
 

@@ -166,7 +166,7 @@ def test_types_of_columns_need_inputs(raykit: Run) -> None:
     with Path("plan.toml").open("a") as plan:
         plan.write(SET.replace('inputs    = "questions.csv"\nsamples   = 4', 'types = { x = "text" }'))
     code, said = raykit("plan", "check", "plan.toml")
-    assert code == 2 and "types: is there, and there are no inputs" in " ".join(said.split())
+    assert code == 2 and "types is there, and there are no inputs" in " ".join(said.split())
 
 
 # --- the rows -----------------------------------------------------------------------------------------------
@@ -254,14 +254,14 @@ class Odd(Points):
         (
             "y = None",
             2,
-            "cannot be put into one batch: TypeError: default_collate: batch must contain tensors",
+            "rows 'p000' ((float32 [4], float32 [2])) and 'p007' ((float32 [4], NoneType)) cannot be",
         ),
         (
             "raise ValueError('a damaged file')",
             2,
             "row 7 ('p007') cannot be read: ValueError: a damaged file",
         ),
-        ("x = object()", 2, "row 7 ('p007'): item[0] is a builtins.object, which has no stable bytes"),
+        ("y = object()", 2, "row 7 ('p007'): item[1] is a builtins.object, which has no stable bytes"),
         ("x = x * float('nan')", 0, "not numbers 2 rows with a value that is not finite: 'p007', 'p009'"),
         ("x = x.double()", 0, ""),
     ],
