@@ -78,26 +78,18 @@ class Keyed(Dataset[Any]):
 
     def __getitems__(self, places: Sequence[Place]) -> Fetched | Unusable:
         """The items of one batch. What a row raises is told with its id, but for what may pass by itself."""
-        items = []
-        for place in places:
-            try:
+        items: list[Any] = []
+        try:
+            for place in places:
                 items.append(self[place])
-            except RaykitError as error:
-                return Unusable(error)
-            except Exception as error:
-                name = self.names([place])
-                if not blame.is_of_rows(error):
-                    error.add_note(f"at {name}")
-                    raise
-                return Unusable(
-                    GateError(
-                        f"{name} cannot be read: {blame.words(error)}",
-                        field="dataset",
-                        value=name,
-                        rule=f"see {blame.place(error)}",
-                        remedy="mend the row, or leave it out of the data in an experiment of its own",
-                    )
-                )
+        except RaykitError as error:
+            return Unusable(error)
+        except Exception as error:
+            name = self.names([places[len(items)]])
+            if blame.is_of_rows(error):
+                return Unusable(_unreadable(name, error))
+            error.add_note(f"at {name}")
+            raise
         return Fetched(items, places)
 
     def names(self, places: Sequence[Place]) -> str:
@@ -106,6 +98,16 @@ class Keyed(Dataset[Any]):
         ids = [repr(str(each) if self._ids is None else self._ids[each].as_py()) for each in members[:NAMED]]
         more = f" and {len(members) - NAMED:,} more" if len(members) > NAMED else ""
         return f"row{'s' if len(members) > 1 else ''} {', '.join(ids)}{more}"
+
+
+def _unreadable(name: str, error: Exception) -> GateError:
+    return GateError(
+        f"{name} cannot be read: {blame.words(error)}",
+        field="dataset",
+        value=name,
+        rule=f"see {blame.place(error)}",
+        remedy="mend the row, or leave it out of the data in an experiment of its own",
+    )
 
 
 class _Collating:
