@@ -6,7 +6,7 @@ All that refuses a launch happens here and writes nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 
@@ -29,6 +29,7 @@ from raykit.fleet.spending import (
 from raykit.ids import digest_of, sha256
 from raykit.pauses import Acts, fold_acts, require_running, scopes_of
 from raykit.plan import Lock, contract, differences
+from raykit.read.planfile import lock_beside
 from raykit.records import (
     Amended,
     AttemptEnded,
@@ -234,6 +235,8 @@ def reviewed(
         )
     if log.state.attempts and ready.lock == site.locked:
         return ready
+    for line in code_since_checked(site, ready):
+        say(line)
     case = gather(site, ready=ready, approved=approved, deviation=deviation)
     # a failed check is for the door, which knows what may go on
     evidence = replace(case.evidence, failed_gates=())
@@ -246,6 +249,18 @@ def reviewed(
         return ready
     seen = judged(evidence, found)
     return replace(ready, lock=ready.lock.model_copy(update={"judged": seen}))
+
+
+def code_since_checked(site: Site, ready: Prepared) -> Iterator[str]:
+    """A line where the code that is about to be locked is not what the plan was checked with."""
+    checked = None if site.plan_path is None else lock_beside(site.plan_path)
+    known = site.locked is not None and site.locked.code == ready.code_sha256
+    if checked is None or known or checked.name != site.name or checked.code == ready.code_sha256:
+        return
+    yield (
+        f"the recipe's code was changed since `raykit plan check` ({checked.code[:12]}, now {ready.code_sha256[:12]}): "
+        "it is locked anew as it is now"
+    )
 
 
 def _require_spendable(

@@ -43,7 +43,7 @@ def contract(plan: Plan) -> dict[str, Any]:
     run = plan.run
     return {
         "recipe": plan.recipe,
-        "splits": plan.splits.plain() if plan.splits else None,
+        "splits": _splits(plan),
         "data": plan.data.plain() if plan.data else None,
         "base": _base(plan),
         "run": {
@@ -60,6 +60,13 @@ def contract(plan: Plan) -> dict[str, Any]:
             "stop": _stop(plan),
         },
     }
+
+
+def _splits(plan: Plan) -> dict[str, Any] | None:
+    """How the data are divided, without the reason that people give for it."""
+    if plan.splits is None:
+        return None
+    return {key: value for key, value in plan.splits.plain().items() if key != "why"}
 
 
 def _base(plan: Plan) -> dict[str, Any] | None:

@@ -71,6 +71,9 @@ class AttemptStarted(Record):
     data: Digest
     lease: str | None = None
     resume: ResumeReceipt | None = None
+    sample: Mapping[str, str] | None = None
+    """Of a dataset that says itself what its content is: by id, the beginning of the digest of what it gave for some
+    rows."""
 
 
 class GateResult(Record):

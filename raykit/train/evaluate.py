@@ -20,7 +20,7 @@ from raykit.records import FieldStats
 from raykit.train import rng
 from raykit.train.build import Built, evaluating
 from raykit.train.gang import Gang
-from raykit.train.loader import Keyed, scan_loader, to_device
+from raykit.train.loader import Keyed, naming, scan_loader, to_device
 from raykit.train.recipe import Recipe
 
 
@@ -41,9 +41,10 @@ def evaluate(
     loader = scan_loader(keyed, batch=size, world=gang.world, rank=gang.rank, collate=collate)
     sums = _Sums()
     with rng.aside(randomness.evaluate(plan.run.seed, update)), evaluating(built.live.model):
-        for number, batch in enumerate(loader):
+        batches = iter(loader)
+        for number, batch in enumerate(batches):
             rng.seed(randomness.key("evaluate", plan.run.seed, update, gang.rank, number))
-            with built.autocast():
+            with built.autocast(), naming(batches, "evaluate"):
                 sums.add(recipe, built.live.model, to_device(batch, gang.device))
     return sums.means(gang)
 

@@ -36,6 +36,7 @@ from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
 from raykit.train import frozen
 from raykit.train.find_recipe import load_recipe, loaded_for
+from raykit.train.glance import Glance, require_together
 from raykit.train.inputs import describe_dataset, open_dataset
 from raykit.train.owncode import own_files
 from raykit.train.params import check_fields, check_params
@@ -62,6 +63,8 @@ class Prepared:
     """The same as one tar."""
     code_sha256: str
     source: Source
+    glance: Glance
+    """What was seen of the rows as they were read."""
     tables: Mapping[Role, pa.Table]
     policy: Policy
     data_sha256: str
@@ -102,8 +105,10 @@ def prepare(
     params: Any = check_params(recipe, plan.run.params)
     check_settings(recipe, plan)
     check_fields(recipe, plan.qc.fields if plan.qc is not None else {})
+    glance = Glance()
     with asking("recipe.dataset"):
-        source = describe_dataset(open_dataset(recipe, params, plan))
+        source = describe_dataset(open_dataset(recipe, params, plan), glance)
+    require_together(glance, source.table["id"], getattr(recipe, "collate", None), plan.run.micro_batch)
     if plan.splits is None:
         raise PlanError(
             "the plan has no splits", field="splits", rule="a table: group, and the share of each role"
@@ -139,6 +144,7 @@ def prepare(
         code=code,
         code_sha256=sha256(code),
         source=source,
+        glance=glance,
         tables=tables,
         policy=chosen,
         data_sha256=data_sha256,

@@ -23,7 +23,7 @@ from raykit.plan import Plan
 from raykit.train import rng
 from raykit.train.build import Built
 from raykit.train.gang import Gang
-from raykit.train.loader import to_device
+from raykit.train.loader import naming, to_device
 from raykit.train.recipe import LossTerm, Recipe
 from raykit.train.rows import Figures
 
@@ -90,11 +90,12 @@ class Stepper:
             batch = to_device(next(micro_batches), self._gang.device)
             rng.seed(randomness.update(self._run.seed, update, self._gang.rank, micro))
             last = micro == self._run.accumulate - 1
-            if last or not isinstance(wrapped, DistributedDataParallel):
-                told.append(self._forward_backward(batch))
-            else:
-                with wrapped.no_sync():
+            with naming(micro_batches, "losses"):
+                if last or not isinstance(wrapped, DistributedDataParallel):
                     told.append(self._forward_backward(batch))
+                else:
+                    with wrapped.no_sync():
+                        told.append(self._forward_backward(batch))
         return told
 
     def _forward_backward(self, batch: Any) -> list[Told]:

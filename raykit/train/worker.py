@@ -14,7 +14,7 @@ from typing import Any
 
 from raykit.data.members import compare
 from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
-from raykit.reconcile import require_attempt, require_launch
+from raykit.reconcile import RunState, require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
@@ -39,7 +39,7 @@ from raykit.train.door import Door, Grant
 from raykit.train.effect import require_effect
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
-from raykit.train.inputs import Inputs, Task, read_inputs
+from raykit.train.inputs import Inputs, Task, changed_rows, read_inputs, sample_of
 from raykit.train.loop import Ending, Loop
 from raykit.train.overlap import Overlap
 from raykit.train.params import check_params
@@ -131,6 +131,7 @@ class _Attempt:
         self._untouched = copy.copy(inputs.recipe)
         """The recipe before it made anything: what the gates build anew begins with a copy of it."""
         self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
+        self._sample = sample_of(inputs.dataset, inputs.source) if gang.leads else None
         self._parts = Parts.of(store, inputs, gang)
         self._facts = {**facts.here(gang, self._plan.run.threads), **inputs.outside}
         self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
@@ -250,6 +251,7 @@ class _Attempt:
         """The events that start this attempt: how the one before ended, what falls away, and its receipt."""
         state = self._log.state
         require_launch(state, self._task.launch)
+        changed = changed or self._changed_rows(state)
         start = decide_start(self._store, self._task, self._plan, state, self._facts, changed)
         if start.good is not None:
             made_by = next(a for a in state.attempts if a.attempt == start.good.commit.attempt)
@@ -283,9 +285,17 @@ class _Attempt:
                 data=self._task.data,
                 lease=None if self._granted is None else self._granted[0].lease,
                 resume=start.receipt,
+                sample=self._sample,
             )
         )
         return events
+
+    def _changed_rows(self, state: RunState) -> Difference | None:
+        """How rows differ from what the attempt before has read here, though the members are the same."""
+        before = state.attempt
+        if before is None or before.facts != self._facts:  # another machine may round what it reads otherwise
+            return None
+        return changed_rows(before.sample, self._sample)
 
     # --- training -------------------------------------------------------------------------------------------
 
