@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
 from torch.utils.data import DataLoader
 
 from raykit.data.members import compare
@@ -32,13 +33,14 @@ from raykit.store.commit import Good, read_file
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
 from raykit.store.scratch import scratch
-from raykit.train import facts
+from raykit.train import facts, rng
 from raykit.train.base import load_base, read_base, require_one_start
-from raykit.train.build import Built, build, set_up_process
+from raykit.train.build import Built, build, make_model, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
+from raykit.train.hanging import apart, ids_on, require_all_saved
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
@@ -285,7 +287,9 @@ class _Attempt:
             hold_s=self._task.hold_s,
             took=self._directive.save_took,
         )
+        before = ids_on(self._untouched)
         built = self._build(self._inputs.recipe)
+        self._require_all_saved(built, before)
         if decision.good is None:
             self._load_base(built)
         after = 0 if decision.good is None else decision.good.commit.update
@@ -320,6 +324,28 @@ class _Attempt:
 
     def _build(self, recipe: Recipe) -> Built:
         return build(self._plan, recipe, self._inputs.params, self._gang)
+
+    def _require_all_saved(self, built: Built, before: set[int]) -> None:
+        """Refuse what was made with the model, and what no checkpoint will hold.
+
+        Raises:
+            GateError: the recipe keeps a network or tensor for itself that is not the same in each process.
+        """
+        run, params, live = self._plan.run, self._inputs.params, built.live
+
+        def remake() -> tuple[Any, nn.Module]:
+            other: Any = apart(self._untouched)
+            with rng.aside(run.seed):
+                model = make_model(
+                    other, params, seed=run.seed + 1, device=self._gang.device, dtype=run.dtype.params
+                )
+                optimizer = other.optimizer(model, params)
+                if live.scheduler is not None:
+                    other.scheduler(optimizer, params)
+            return other, model
+
+        trained = [each for group in live.optimizer.param_groups for each in group["params"]]
+        require_all_saved(live.recipe, live.model, before, remake, trained=trained)
 
     def _load_base(self, built: Built) -> None:
         """Put the weights that the plan starts from into what was just built.

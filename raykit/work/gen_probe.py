@@ -6,15 +6,12 @@ be refused is refused here, before anything is paid for.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from raykit.data import randomness
 from raykit.data.members import load, names_of
@@ -24,7 +21,7 @@ from raykit.shards.contract import Draft, Probed
 from raykit.store.base import ObjectStore
 from raykit.store.parquet import parquet_bytes
 from raykit.train import rng
-from raykit.train.build import evaluating, make_model
+from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
 from raykit.train.recipe import asking
 from raykit.train.synthetic import check_generate, normalization_of
@@ -112,11 +109,11 @@ def probe(
     for name, decode in ways.items():
         where = f"{at}.decode" if name == OWN else f"{at}.options.{name}"
         check_generate(teacher.room.recipe, decode, at=where)
-    _require_all_saved(teacher, draft)
     asked = _Asking(store, draft, teacher, None if real is None else _examples(store, draft, teacher, real))
     with teacher.blas.held():
         asked.begin()
         measured = tuple(asked.measure(name, decode) for name, decode in ways.items())
+    teacher.subject.watch.close()
     return Probe(
         probed=Probed(
             columns=asked.columns,
@@ -234,22 +231,3 @@ def _examples(store: ObjectStore, draft: Draft, teacher: Teacher, real: Real) ->
             remedy="put the data back",
         )
     return examples
-
-
-def _require_all_saved(teacher: Teacher, draft: Draft) -> None:
-    """Refuse a model with buffers that are drawn anew with each model and are in no checkpoint."""
-    model = teacher.subject.model
-    unsaved = {name: value for name, value in model.named_buffers() if name not in model.state_dict()}
-    if not unsaved:
-        return
-    room = teacher.room
-    other = make_model(
-        copy.copy(room.recipe), room.params, seed=draft.seed + 1, device=room.device, dtype=draft.dtype
-    )
-    for name, value in other.named_buffers():
-        if name in unsaved and not torch.equal(value, unsaved[name]):
-            raise GateError(
-                f"the buffer {name} is another one in each model, and is in no checkpoint",
-                field="recipe.model",
-                rule="register_buffer(..., persistent=True), or values that do not depend on a seed",
-            )

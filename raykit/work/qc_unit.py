@@ -137,6 +137,7 @@ class Bench:
                 seen = self._see_all(subject)
                 rises = self._rises(subject, [each for each in seen if each.outcome.end == "scored"])
                 pictures = self._pictures(subject, seen)
+            subject.watch.close()
             receipt = self._receipt(request, reference, seen, rises, pictures)
         return Examined(receipt=receipt, pictures=pictures, peak_bytes=peak_bytes(self._device))
 

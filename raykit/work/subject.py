@@ -5,12 +5,11 @@ What examines a checkpoint and what generates with it both start here.
 
 from __future__ import annotations
 
-import copy
 import resource
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +26,8 @@ from raykit.train import facts, frozen, rng
 from raykit.train.build import autocast_of, fix_bits, make_model
 from raykit.train.find_recipe import load_recipe
 from raykit.train.gang import Gang
+from raykit.train.hanging import apart, ids_on, require_all_saved
+from raykit.train.looking import Asked, Watch
 from raykit.train.params import check_params
 from raykit.train.state import STATE, read_state, restore_model
 
@@ -37,11 +38,13 @@ OF_A_RECIPE = (STATE, "state.safetensors")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A model, and how it is run."""
+    """A model in evaluation mode, and how it is run."""
 
     recipe: Any
+    """Whatever is asked of it changes nothing, or is void: see `looking`."""
     model: nn.Module
     autocast: Callable[[], AbstractContextManager[Any]]
+    watch: Watch
 
     def has(self, method: str) -> bool:
         return callable(getattr(self.recipe, method, None))
@@ -60,6 +63,8 @@ class Room:
     device: torch.device
     recipe: Any
     params: Any
+    _shown: list[bool] = field(default_factory=list, init=False, compare=False)
+    """Whether a model of this recipe has shown that checkpoints hold all of it."""
 
     def subject(
         self, files: Mapping[str, bytes | bytearray], *, seed: int, dtype: str, autocast: str
@@ -68,14 +73,27 @@ class Room:
 
         Raises:
             CorruptError: the files do not parse, or are not of this model.
-            GateError: the recipe gives something that is not a module.
+            GateError: the recipe gives something that is not a module, or keeps a network or tensor that no checkpoint
+                holds.
         """
-        recipe = copy.copy(self.recipe)  # what it keeps of this model is gone with the next one
-        model = make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
+        before = ids_on(self.recipe)
+        recipe, model = self._made(seed, dtype)  # what it keeps of this model is gone with the next one
+        if not self._shown:
+            require_all_saved(recipe, model, before, lambda: self._made(seed + 1, dtype))
+            self._shown.append(True)
         restore_model(model, files[MODEL])
         if hasattr(recipe, "load_state_dict"):
             recipe.load_state_dict(read_state(files)["recipe"])
-        return Subject(recipe=recipe, model=model, autocast=autocast_of(self.device, autocast))
+        model.eval()
+        watch = Watch(recipe, model)
+        return Subject(
+            recipe=Asked(recipe, watch), model=model, autocast=autocast_of(self.device, autocast), watch=watch
+        )
+
+    def _made(self, seed: int, dtype: str) -> tuple[Any, nn.Module]:
+        """A recipe of its own, and its model as it is built."""
+        recipe = apart(self.recipe)
+        return recipe, make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
 
 
 def enter(
