@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -82,6 +83,7 @@ class _Cannot:
 
 def _own_bench(whose: Whose) -> Maker:
     """Imported here, and not above: it brings torch, which a pool does without."""
+    from raykit.work.again import Elsewhere
     from raykit.work.qc_unit import Bench, TrialsBench
 
-    return Bench if isinstance(whose, str) else TrialsBench
+    return partial(Bench if isinstance(whose, str) else TrialsBench, elsewhere=Elsewhere())
