@@ -15,7 +15,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -29,57 +30,67 @@ from raykit.store import open_store
 from raykit.work.failing import cause_of, words
 from raykit.work.generated import Made
 
+START_S: Final = 180.0
+"""So long another process may take to come up."""
 LIMIT_S: Final = 900.0
-"""So long another process may take. Whoever asks has a deadline of its own."""
+"""And so long to answer then. Whoever asks has a deadline of its own."""
+POLL_S: Final = 0.25
+AGAIN: Final = ", once more in another process"
+"""What is said of a unit meanwhile."""
 
-QUESTION, ANSWER, DATA = "question.json", "answer.json", "rows.parquet"
+QUESTION, BEGUN, ANSWER, DATA = "question.json", "begun", "answer.json", "rows.parquet"
 
 
 R = TypeVar("R", bound=Record)
 
 
 class Elsewhere:
-    """Which of a worker's checkpoints another process is asked about too: the first, second, fourth, eighth, ..."""
+    """Asks another process about some of a worker's checkpoints: its first, second, fourth, eighth, ..."""
 
     def __init__(self) -> None:
+        self.starts: Callable[[], None] = lambda: None
+        """Called now and then for as long as the other process is coming up."""
         self._count = 0
 
-    def is_next(self) -> bool:
-        """Count one more; whether it is one of those."""
-        self._count += 1
-        return self._count & (self._count - 1) == 0
+    @property
+    def due(self) -> bool:
+        """Whether the next checkpoint is one of those."""
+        return (self._count + 1) & self._count == 0
 
+    def examine(
+        self,
+        root: str,
+        suite: Suite,
+        roster: Roster,
+        request: Request,
+        key: str,
+        units: list[str],
+        setting: Setting | None,
+        folder: Path,
+    ) -> dict[str, Any] | None:
+        """What another process finds of some units of a checkpoint, by unit; None if this one is not due.
 
-def examine_elsewhere(
-    root: str,
-    suite: Suite,
-    roster: Roster,
-    request: Request,
-    key: str,
-    units: list[str],
-    setting: Setting | None,
-    folder: Path,
-) -> dict[str, Any]:
-    """What another process finds of some units of a checkpoint, by unit.
-
-    Raises:
-        GateError: there, the recipe raises.
-        MemoryError: it was ended from outside.
-        Unknown: it did not answer, or the store did not answer it.
-    """
-    question = {
-        "what": "examine",
-        "root": root,
-        "suite": suite.plain(),
-        "roster": roster.plain(),
-        "request": request.plain(),
-        "key": key,
-        "units": units,
-        "setting": None if setting is None else setting.plain(),
-    }
-    with TemporaryDirectory(prefix="again-", dir=folder.parent) as name:
-        found: dict[str, Any] = ask_elsewhere(question, Path(name))
-        return found
+        Raises:
+            GateError: there, the recipe raises.
+            MemoryError: it was ended from outside.
+            Unknown: it did not answer, or the store did not answer it.
+        """
+        due, self._count = self.due, self._count + 1
+        if not due or not units:
+            return None
+        question = {
+            "what": "examine",
+            "root": root,
+            "suite": suite.plain(),
+            "roster": roster.plain(),
+            "request": request.plain(),
+            "key": key,
+            "units": units,
+            "setting": None if setting is None else setting.plain(),
+        }
+        with TemporaryDirectory(prefix="again-", dir=folder.parent) as name:
+            found: dict[str, Any] = ask_elsewhere(question, Path(name), self.starts)
+            return found
 
 
 class MakeElsewhere:
@@ -94,6 +105,8 @@ class MakeElsewhere:
             "teacher": teacher_key,
         }
         self._folder = folder
+        self.starts: Callable[[], None] = lambda: None
+        """Called now and then for as long as the other process is coming up."""
 
     def __call__(self, unit: Unit) -> Made:
         """Make all rows of a unit; see `Make`.
@@ -104,13 +117,13 @@ class MakeElsewhere:
             Unknown: it did not answer, or the store did not answer it.
         """
         with TemporaryDirectory(prefix="again-", dir=self._folder.parent) as name:
-            found = ask_elsewhere({**self._question, "unit": unit.number}, Path(name))
+            found = ask_elsewhere({**self._question, "unit": unit.number}, Path(name), self.starts)
             receipt = UnitReceipt.from_bytes(found["receipt"].encode(), "the other process")
             return Made(receipt=receipt, data=(Path(name) / DATA).read_bytes())
 
 
-def ask_elsewhere(question: Mapping[str, Any], folder: Path) -> Any:
-    """The answer of a fresh process, which works in `folder`.
+def ask_elsewhere(question: Mapping[str, Any], folder: Path, starts: Callable[[], None]) -> Any:
+    """The answer of a fresh process, which works in `folder`; `starts` is called for as long as it is coming up.
 
     Raises:
         GateError: there, the recipe raises.
@@ -123,11 +136,7 @@ def ask_elsewhere(question: Mapping[str, Any], folder: Path) -> Any:
         command, stdin=subprocess.PIPE, stdout=2, env=_environment(), cwd=folder
     ) as process:
         try:
-            code = process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired as error:
-            raise DeadlineError(
-                f"asked again, another process has not answered in {LIMIT_S:.0f} s"
-            ) from error
+            code = _wait(process, folder / BEGUN, starts)
         finally:
             process.kill()
     answer = folder / ANSWER
@@ -137,6 +146,22 @@ def ask_elsewhere(question: Mapping[str, Any], folder: Path) -> Any:
     if "failed" in told:
         raise _failure(told["failed"], told["message"])
     return told["found"]
+
+
+def _wait(process: subprocess.Popen[bytes], begun: Path, starts: Callable[[], None]) -> int:
+    """The exit code of a process that was started just now."""
+    until_s, up = time.monotonic() + START_S, False
+    while True:
+        if not up:
+            starts()
+        try:
+            return process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            pass
+        if not up and (up := begun.exists()):
+            until_s = time.monotonic() + LIMIT_S
+        if time.monotonic() > until_s:
+            raise DeadlineError("asked again, another process has not answered in time")
 
 
 def _environment() -> dict[str, str]:
@@ -193,6 +218,7 @@ def _examine(question: Mapping[str, Any], folder: Path) -> Any:
         None if setting is None else _record(Setting, setting),
         only=question["units"],
     )
+    (folder.parent / BEGUN).touch()
     return bench.answers(_record(Request, question["request"]), question["key"])
 
 
@@ -202,6 +228,7 @@ def _make(question: Mapping[str, Any], folder: Path) -> Any:
 
     contract = _record(GenerationContract, question["contract"])
     producer = Producer(open_store(question["root"]), contract, question["teacher"], folder)
+    (folder.parent / BEGUN).touch()
     made = producer(unit_of(contract, question["unit"]))
     (folder.parent / DATA).write_bytes(made.data)
     return {"receipt": made.receipt.to_bytes().decode()}

@@ -49,7 +49,7 @@ from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
 from raykit.train.loader import to_device
 from raykit.train.params import check_params
-from raykit.work.again import Elsewhere, examine_elsewhere
+from raykit.work.again import Elsewhere
 from raykit.work.answers import (
     fields_of,
     flat,
@@ -245,7 +245,7 @@ class Bench:
         """
         scored = [each for each in seen if each.outcome.end == "scored"]
         few = (
-            list({id(each): each for each in (scored[-1], scored[len(scored) // 2], scored[0])}.values())
+            [scored[at] for at in sorted({0, len(scored) // 2, len(scored) - 1}, reverse=True)]
             if scored
             else []
         )
@@ -253,21 +253,25 @@ class Bench:
         for each in few:
             now = self._see(subject, each.place).flat()
             require_the_same(each.place.unit.id, each.flat(), now, "after the others", exact=exact)
-        if self._elsewhere is None or not self._elsewhere.is_next() or not few:
-            return
-        told = examine_elsewhere(
-            self._store.url,
-            self._suite,
-            self._roster,
-            request,
-            key,
-            [each.place.unit.id for each in few],
-            self._setting,
-            self._folder,
+        told = (
+            None
+            if self._elsewhere is None
+            else self._elsewhere.examine(
+                self._store.url,
+                self._suite,
+                self._roster,
+                request,
+                key,
+                [each.place.unit.id for each in few],
+                self._setting,
+                self._folder,
+            )
         )
+        if told is None:
+            return
         for each in few:
-            id_ = each.place.unit.id
-            require_the_same(id_, each.flat(), told.get(id_, {}), "by another process", exact=exact)
+            now = told[each.place.unit.id]
+            require_the_same(each.place.unit.id, each.flat(), now, "by another process", exact=exact)
 
     # --- is a field used? -----------------------------------------------------------------------------------
 

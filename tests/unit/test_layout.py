@@ -48,6 +48,7 @@ def kinds(name: str, run: str, number: int, file: str) -> Mapping[str, str]:
         layout.generation_attempt(name, run, D, "claims", number, number): "generation-claim",
         layout.generation_attempt(name, run, D, "failures", number, number): "generation-failure",
         layout.generation_attempt(name, run, D, "conflicts", number, number): "generation-conflict",
+        layout.generation_attempt(name, run, D, "took", number, number): "generation-took",
         layout.generation_data(name, run, D, number, D): "generation-data",
         layout.generation_receipt(name, run, D, number): "generation-receipt",
         layout.generation_manifest(name, run, D): "generation-manifest",

@@ -9,31 +9,14 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from makejob import GenJob
-from nursery import Nursery
-from plainrun import Launches, freeze_job, state_of, write_job
-from test_qc_unit import PROBE, Job
 from torch import nn
 
-from raykit.errors import GateError
-from raykit.fleet.follow import Followed
-from raykit.plan import load_plan
-from raykit.records import EvaluationRow
-from raykit.store import open_store
-from raykit.store.commit import read_verified
-from raykit.train.build import build, make_model
-from raykit.train.evaluate import evaluate
-from raykit.train.gang import alone
-from raykit.train.hanging import apart, ids_on, require_all_saved
 from raykit.train.looking import Asked, VoidError, Watch, fingerprints, looking
-from raykit.work.again import Elsewhere
-from raykit.work.qc_unit import Bench
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +54,7 @@ class Looks:
     def __init__(self, act: Callable[[Looks, Net], Any] = lambda recipe, model: None) -> None:
         self.act = act
         self.own = torch.Generator().manual_seed(1)
-        self.drawn = {"inner": [np.random.default_rng(1), random.Random(1)]}  # noqa: S311
+        self.drawn = {"inner": [np.random.default_rng(1), random.Random(1)]}
         self.tally = 0
 
     def evaluate(self, model: Net, batch: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -120,8 +103,14 @@ CHANGES: dict[str, tuple[Callable[[Looks, Net], Any], str]] = {
         lambda recipe, model: model.head.weight.data.add_(1),
         "writes to head.weight past its version counter",
     ),
-    "other data": (lambda recipe, model: setattr(model.head.bias, "data", torch.ones(2)), "writes to head.bias"),
-    "a persistent buffer": (lambda recipe, model: model.norm.running_mean.add_(1), "writes to norm.running_mean"),
+    "other data": (
+        lambda recipe, model: setattr(model.head.bias, "data", torch.ones(2)),
+        "writes to head.bias",
+    ),
+    "a persistent buffer": (
+        lambda recipe, model: model.norm.running_mean.add_(1),
+        "writes to norm.running_mean",
+    ),
     "another parameter": (replaced, "replaces head.weight"),
     "frozen": (unfrozen, "freezes head.weight"),
     "gradients": (backward, "leaves a gradient at"),
@@ -174,8 +163,8 @@ def mode_and_back(recipe: Looks, model: Net) -> None:
     model.drop.train()
     model.drop.eval()
     model.zero_grad()
-    np.random.rand()  # noqa: NPY002
-    random.random()  # noqa: S311
+    np.random.rand()
+    random.random()
     torch.rand(3)
 
 
@@ -205,7 +194,9 @@ def test_what_a_method_raises_goes_first_and_its_modes_are_put_back() -> None:
     watch.close()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.bool, torch.cfloat])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.bool, torch.cfloat]
+)
 def test_a_fingerprint_shows_every_single_change(dtype: torch.dtype) -> None:
     torch.manual_seed(5)
     tensor = (torch.randn(1003, dtype=torch.float64) * 3).to(dtype)

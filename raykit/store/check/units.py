@@ -33,6 +33,7 @@ _KINDS = {
     "generation-claim": "claims",
     "generation-failure": "failures",
     "generation-conflict": "conflicts",
+    "generation-took": "took",
 }
 
 
