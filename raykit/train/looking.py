@@ -17,7 +17,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class Asked:
         if name not in METHODS or not callable(found):
             return found
 
+        @wraps(found)
         def guarded(*arguments: Any, **named: Any) -> Any:
             with self._watch.during(name):
                 return found(*arguments, **named)
