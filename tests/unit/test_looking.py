@@ -331,7 +331,6 @@ def pretrained(model: Net) -> nn.Module:
 
 def normed(recipe: Keeps, model: Net) -> None:
     model.head = torch.nn.utils.weight_norm(model.head)  # type: ignore[assignment]
-    torch.nn.utils.spectral_norm(model.norm, "weight") if False else None
 
 
 def rope(recipe: Keeps, model: Net) -> None:
@@ -355,6 +354,7 @@ CLEAN: dict[str, Callable[[Keeps, Net], Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("clean", CLEAN)
 def test_what_is_the_same_in_each_process_is_nobodys_fault(clean: str) -> None:
     require(CLEAN[clean])
