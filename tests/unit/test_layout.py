@@ -62,7 +62,7 @@ def kinds(name: str, run: str, number: int, file: str) -> Mapping[str, str]:
 @given(NAMES, NAMES, NUMBERS, NAMES)
 def test_a_key_is_told_for_what_it_is(name: str, run: str, number: int, file: str) -> None:
     found = kinds(name, run, number, file)
-    assert len(found) == 36, "no two of them are the same key"
+    assert len(found) == 37, "no two of them are the same key"
     for key, kind in found.items():
         assert safe_key(key) == key
         known = layout.known(key)
