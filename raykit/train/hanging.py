@@ -29,6 +29,9 @@ MOST_ITEMS = 1_000
 
 MOST_DEEP = 8
 
+OF_A_MODULE = frozenset(vars(nn.Module()))
+"""What every module has: parameters, buffers and children, which are looked at by themselves, and hooks."""
+
 Found = dict[str, torch.Tensor]
 
 
@@ -53,11 +56,10 @@ def hanging(thing: Any, name: str, *, seen: set[int] | None = None) -> Iterator[
 
 def of_model(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """What hangs on the modules of a model beside parameters, buffers and children."""
-    registered = frozenset(vars(nn.Module()))
     seen = {id(module) for module in model.modules()}
     for path, module in model.named_modules():
         for key, value in list(vars(module).items()):
-            if key not in registered and not isinstance(value, nn.Module) and not _is_plain(value):
+            if key not in OF_A_MODULE and not isinstance(value, nn.Module) and not _is_plain(value):
                 where = f"model.{path}.{key}" if path else f"model.{key}"
                 yield where, value
                 yield from hanging(value, where, seen=seen)

@@ -49,6 +49,8 @@ METHODS = frozenset(
 MOST_NAMED = 4
 """So many changes are named."""
 
+FEW_BYTES = 2**16
+
 CHUNK = 2**18
 """Numbers of eight bytes that are summed at a time: what fits a processor's cache."""
 
@@ -335,36 +337,33 @@ def _set_state(generator: Any, state: Any) -> None:
 # --- every byte ---------------------------------------------------------------------------------------------
 
 
-def fingerprints(tensors: list[torch.Tensor]) -> list[tuple[int, ...]]:
-    """A fingerprint of the bytes of each tensor, made where it lies. Any one number that differs shows for certain.
-
-    It is for telling whether something has changed in one process, and for nothing that is kept.
-    """
-    sums = [_sums(tensor) for tensor in tensors]
-    flat = [each for parts in sums for each in parts]
-    if not flat:
-        return [() for _ in tensors]
-    device = flat[0].device
-    numbers = iter(torch.stack([each.to(device) for each in flat]).tolist())
-    return [tuple(next(numbers) for _ in parts) for parts in sums]
-
-
 @torch.no_grad()
-def _sums(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Sums of the bytes, eight at a time, each times an odd number of its place. They wrap around."""
+def fingerprints(tensors: list[torch.Tensor]) -> list[tuple[int, ...]]:
+    """A fingerprint of the bytes of each tensor, made where it lies. It is for telling whether something has changed in
+    one process, and for nothing that is kept."""
+    found = [_sums(tensor) for tensor in tensors]
+    sums = [each for parts in found for each in parts if isinstance(each, torch.Tensor)]
+    told = iter(torch.stack([each.to(sums[0].device) for each in sums]).tolist() if sums else ())
+    return [
+        tuple(next(told) if isinstance(each, torch.Tensor) else each for each in parts) for parts in found
+    ]
+
+
+def _sums(tensor: torch.Tensor) -> list[torch.Tensor | int]:
+    """Of few bytes their hash; else sums of the bytes, eight at a time, each times an odd number of its place. They wrap
+    around, and any one number that differs shows for certain."""
     if tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
         return []
-    flat = (tensor.int_repr() if tensor.is_quantized else tensor.detach()).reshape(-1)
-    if flat.is_conj():
-        flat = flat.resolve_conj()
-    if flat.storage_offset() * flat.element_size() % 8:
-        flat = flat.clone()
+    flat = (tensor.int_repr() if tensor.is_quantized else tensor.detach()).resolve_conj().reshape(-1)
     data = flat.contiguous().view(torch.uint8)
+    if data.is_cpu and data.numel() <= FEW_BYTES:
+        return [hash(data.numpy().tobytes())]
+    if data.storage_offset() % 8:
+        data = data.clone()
     whole = data.numel() // 8 * 8
-    words = data[:whole].view(torch.int64)
-    keys = _keys(str(data.device))
+    words, keys = data[:whole].view(torch.int64), _keys(str(data.device))
     chunks = [words[at : at + CHUNK] for at in range(0, words.numel(), CHUNK)]
-    found = [_dot(chunk, keys[: chunk.numel()]) for chunk in chunks]
+    found: list[torch.Tensor | int] = [_dot(chunk, keys[: chunk.numel()]) for chunk in chunks]
     if whole < data.numel():
         rest = data[whole:].to(torch.int64)
         found.append((rest * keys[: rest.numel()]).sum())

@@ -289,8 +289,8 @@ class _Attempt:
         )
         before = ids_on(self._untouched)
         built = self._build(self._inputs.recipe)
-        self._require_all_saved(built, before)
         if decision.good is None:
+            self._require_all_saved(built, before)
             self._load_base(built)
         after = 0 if decision.good is None else decision.good.commit.update
         updates = self._plan.run.updates - after

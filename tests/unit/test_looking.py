@@ -207,15 +207,17 @@ def test_what_a_method_raises_goes_first_and_its_modes_are_put_back() -> None:
 )
 def test_a_fingerprint_shows_every_single_change(dtype: torch.dtype) -> None:
     torch.manual_seed(5)
-    tensor = (torch.randn(1003, dtype=torch.float64) * 3).to(dtype)
-    (before,) = fingerprints([tensor])
-    assert fingerprints([tensor.clone()]) == [before]
-    for place in (0, 1, 511, 1001, 1002):
-        other = tensor.clone()
-        bits = other.view(torch.uint8)
-        bits[place * tensor.element_size()] ^= 1
-        assert fingerprints([other]) != [before], place
-    assert fingerprints([tensor[1:]]) != [before] and fingerprints([]) == []
+    assert fingerprints([]) == []
+    for size in (1003, 70_003):
+        tensor = (torch.randn(size, dtype=torch.float64) * 3).to(dtype)
+        (before,) = fingerprints([tensor])
+        assert fingerprints([tensor.clone()]) == [before]
+        for place in (0, 1, 511, size - 2, size - 1):
+            other = tensor.clone()
+            bits = other.view(torch.uint8)
+            bits[place * tensor.element_size()] ^= 1
+            assert fingerprints([other]) != [before], place
+        assert fingerprints([tensor[1:]]) != [before]
 
 
 def test_the_guard_costs_a_few_percent_at_most() -> None:
