@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -122,10 +122,10 @@ def apart(recipe: Any) -> Any:
 # --- what no checkpoint holds -------------------------------------------------------------------------------
 
 
-def tensors_beside(recipe: Any, model: nn.Module) -> Found:
+def tensors_beside(recipe: Any, model: nn.Module, named: Collection[str] = ()) -> Found:
     """Tensors that hang on a recipe or on modules of its model, and that neither its checkpoint nor its recipe's
-    `state_dict` holds, by their path."""
-    saved = _Saved(recipe, model)
+    `state_dict` holds, by their path. `named` are names that a saved state has."""
+    saved = _Saved(recipe, model, named)
     found: Found = {}
     for path, value in (*hanging(recipe, "recipe"), *of_model(model)):
         if _holder(path) in saved.names:
@@ -143,17 +143,20 @@ def require_all_saved(
     remake: Callable[[], tuple[Any, nn.Module]],
     *,
     trained: Iterable[torch.Tensor] = (),
+    named: Collection[str] = (),
 ) -> None:
     """Refuse what was made with the model and could score or draw in the place of a checkpoint.
 
     `model` is as it was built, without the weights of a checkpoint; `before` are the tensors that hung on the recipe
     before, by `ids_on`; `remake` makes another recipe and its model, from another seed. `trained` are the tensors that
-    an optimizer holds.
+    an optimizer holds, `named` names that the recipe's saved state has.
 
     Raises:
         GateError: a network or tensor is in no checkpoint, and is not the same in each process; the field names it.
     """
-    beside = {name: each for name, each in tensors_beside(recipe, model).items() if id(each) not in before}
+    beside = {
+        name: each for name, each in tensors_beside(recipe, model, named).items() if id(each) not in before
+    }
     stepped = {id(tensor) for tensor in trained}
     for name, tensor in beside.items():
         if id(tensor) in stepped:
@@ -163,7 +166,7 @@ def require_all_saved(
         raise _refused(name, "it is the model as it was built, whatever is trained")
     if not wanted:
         return
-    other = tensors_beside(*remake())
+    other = tensors_beside(*remake(), named)
     for name, tensor in wanted.items():
         if name not in other or not _equal(tensor, other[name]):
             raise _refused(name, "it is another one in each model that is built")
@@ -180,9 +183,9 @@ def ids_on(recipe: Any) -> set[int]:
 class _Saved:
     """What checkpoints hold: of the model, and of the recipe by name, by storage and by value."""
 
-    def __init__(self, recipe: Any, model: nn.Module) -> None:
-        state = recipe.state_dict() if hasattr(recipe, "state_dict") else {}
-        self.names = frozenset(map(str, state)) if isinstance(state, Mapping) else frozenset()
+    def __init__(self, recipe: Any, model: nn.Module, named: Collection[str]) -> None:
+        state = _state_of(recipe)
+        self.names = frozenset([*named, *(map(str, state) if isinstance(state, Mapping) else ())])
         self.of_model = frozenset(model.state_dict())
         own = [*model.parameters(), *model.buffers()]
         kept = [each for _, each in hanging(state, "state") if isinstance(each, torch.Tensor)]
@@ -196,6 +199,14 @@ class _Saved:
             or _storage(tensor) in self._places
             or any(_equal(tensor, each) for each in self._kept)
         )
+
+
+def _state_of(recipe: Any) -> Any:
+    """What a recipe would save now; nothing where it has not come so far that it could."""
+    try:
+        return recipe.state_dict()
+    except Exception:  # noqa: BLE001  it may have no such method, or need its optimizer
+        return {}
 
 
 def _holder(path: str) -> str:

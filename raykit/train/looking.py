@@ -350,8 +350,8 @@ def fingerprints(tensors: list[torch.Tensor]) -> list[tuple[int, ...]]:
 
 
 def _sums(tensor: torch.Tensor) -> list[torch.Tensor | int]:
-    """Of few bytes their hash; else sums of the bytes, eight at a time, each times an odd number of its place. They wrap
-    around, and any one number that differs shows for certain."""
+    """Of few bytes their hash; else sums of the bytes, eight at a time, each times an odd number of its place. They
+    wrap around, and any one number that differs shows for certain."""
     if tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
         return []
     flat = (tensor.int_repr() if tensor.is_quantized else tensor.detach()).resolve_conj().reshape(-1)

@@ -78,12 +78,19 @@ class Room:
         """
         before = ids_on(self.recipe)
         recipe, model = self._made(seed, dtype)  # what it keeps of this model is gone with the next one
+        state = read_state(files)["recipe"] if hasattr(recipe, "load_state_dict") else None
         if not self._shown:
-            require_all_saved(recipe, model, before, lambda: self._made(seed + 1, dtype))
+            require_all_saved(
+                recipe,
+                model,
+                before,
+                lambda: self._made(seed + 1, dtype),
+                named=tuple(state) if isinstance(state, dict) else (),
+            )
             self._shown.append(True)
         restore_model(model, files[MODEL])
         if hasattr(recipe, "load_state_dict"):
-            recipe.load_state_dict(read_state(files)["recipe"])
+            recipe.load_state_dict(state)
         model.eval()
         watch = Watch(recipe, model)
         return Subject(
