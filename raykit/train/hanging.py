@@ -32,6 +32,9 @@ MOST_DEEP = 8
 OF_A_MODULE = frozenset(vars(nn.Module()))
 """What every module has: parameters, buffers and children, which are looked at by themselves, and hooks."""
 
+IN = "\0"
+"""Between the path of a network and the name that a tensor has in it."""
+
 Found = dict[str, torch.Tensor]
 
 
@@ -224,7 +227,7 @@ def _tensors(path: str, value: Any, model: nn.Module | None) -> list[tuple[str, 
         if value is model:
             return []
         named = (*value.named_parameters(), *value.named_buffers())
-        return [(f"{path}.{name}", tensor) for name, tensor in named]
+        return [(f"{path}{IN}{name}", tensor) for name, tensor in named]
     if not isinstance(value, torch.Tensor) or value.grad_fn is not None or _is_derived(path, model):
         return []
     return [(path, value)]
@@ -241,14 +244,15 @@ def _is_derived(path: str, model: nn.Module | None) -> bool:
 
 def _is_copy_of(name: str, tensor: torch.Tensor, beside: Found, model: nn.Module) -> bool:
     """Whether a tensor belongs to a network that equals the whole model as it was built."""
-    for own, _ in model.named_parameters():
-        if not name.endswith(f".{own}"):
-            continue
-        root = name.removesuffix(own)
-        return all(
-            f"{root}{each}" in beside and _equal(there, beside[f"{root}{each}"])
-            for each, there in model.named_parameters()
-        )
+    for key in ("{}" + IN + "{}", "{}[{!r}]"):
+        for own, _ in model.named_parameters():
+            root = name.removesuffix(key.format("", own))
+            if root == name:
+                continue
+            return all(
+                (twin := beside.get(key.format(root, each))) is not None and _equal(there, twin)
+                for each, there in model.named_parameters()
+            )
     return False
 
 
@@ -269,7 +273,8 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _refused(name: str, why: str) -> GateError:
-    what = name.partition("[")[0]
+    thing, network, _ = name.partition(IN)
+    what = thing if network else thing.partition("[")[0]
     held = what.removeprefix("model.")
     if held != what:
         return GateError(
@@ -278,7 +283,7 @@ def _refused(name: str, why: str) -> GateError:
             rule="register_buffer(..., persistent=True), or values that do not depend on a seed",
         )
     return GateError(
-        f"{what} is a network or tensor that no checkpoint holds: {why}",
+        f"{what} is a {'network' if network else 'tensor'} that no checkpoint holds: {why}",
         field=what,
         rule="everything that scores or draws comes from the checkpoint",
         remedy="make it a part of the model (a submodule, or a persistent buffer), or give the recipe a state_dict() "

@@ -341,12 +341,20 @@ def _set_state(generator: Any, state: Any) -> None:
 def fingerprints(tensors: list[torch.Tensor]) -> list[tuple[int, ...]]:
     """A fingerprint of the bytes of each tensor, made where it lies. It is for telling whether something has changed in
     one process, and for nothing that is kept."""
-    found = [_sums(tensor) for tensor in tensors]
+    found = [_sums_or_none(tensor) for tensor in tensors]
     sums = [each for parts in found for each in parts if isinstance(each, torch.Tensor)]
     told = iter(torch.stack([each.to(sums[0].device) for each in sums]).tolist() if sums else ())
     return [
         tuple(next(told) if isinstance(each, torch.Tensor) else each for each in parts) for parts in found
     ]
+
+
+def _sums_or_none(tensor: torch.Tensor) -> list[torch.Tensor | int]:
+    """Of a tensor of somebody else's kind, which does not give its bytes, nothing is known."""
+    try:
+        return _sums(tensor)
+    except (RuntimeError, TypeError):
+        return []
 
 
 def _sums(tensor: torch.Tensor) -> list[torch.Tensor | int]:

@@ -78,7 +78,7 @@ class Variant(Tiny):
     ("variant", "said"),
     [
         (VOID, "the recipe's evaluate() sets the mode of"),
-        (EMA, "is a network or tensor that no checkpoint holds"),
+        (EMA, "is a network that no checkpoint holds"),
     ],
 )
 def test_training_does_not_begin_on_what_looking_would_change(

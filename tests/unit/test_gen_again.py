@@ -146,9 +146,9 @@ EMA = """
 
 
 def test_a_set_is_drawn_from_no_network_that_no_checkpoint_holds(tmp_path: Path) -> None:
-    with pytest.raises(GateError, match="a network or tensor that no checkpoint holds") as raised:
+    with pytest.raises(GateError, match="a network that no checkpoint holds") as raised:
         GenJob(tmp_path, EMA, rows=40, unit_rows=10)
-    assert raised.value.field is not None and raised.value.field.startswith("recipe.ema")
+    assert raised.value.field == "recipe.ema"
 
 
 @pytest.mark.parametrize(
