@@ -92,7 +92,7 @@ def test_the_canary_is_judged_once_its_worker_has_said_what_it_took(work: Set) -
     )
     (passed,) = read_acts(work.maker.store, "digits").canaries.values()
     assert (passed.took_ms, passed.low_ms, passed.whole_ms, passed.high_ms) == (1000, 4000, 5000, 6000)
-    # six seconds; for each of four workers a second of set-up; and as much again, with a unit of 0.6 s in another process
+    # six seconds; for each of four workers a second of set-up; and once more, with a unit of 0.6 s, elsewhere
     assert passed.worst_cost == 6_000 + 4 * (1_000 + 1_000 + 600)
     assert work.asked == [(passed, 800)]
     assert work.round() == []
