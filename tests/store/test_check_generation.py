@@ -701,5 +701,5 @@ def test_what_two_processes_have_made_alike_is_what_was_published(wrong: bool) -
     report = check(store, read_data=True)
     assert (report.orphans, report.unknown) == ((), ())
     assert ["what two processes made alike is published"] * wrong == [
-        each.expected for each in report.findings
+        each.rule for each in report.findings
     ]
