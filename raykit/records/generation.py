@@ -263,6 +263,9 @@ class Option(Record):
     whole_ms: Milliseconds
     """What the whole set would take with it, on one accelerator."""
     whole_cost: Micros
+    idle: tuple[str, ...] | None = None
+    """Names of `decode` that change no byte of its first rows: of the plan's own, held against leaving them out; of
+    another way, against the plan's own."""
 
 
 class Contracted(Record):

@@ -179,6 +179,16 @@ class Shards:
         assert failure.request == unit_id(self.digest, unit), "a failure is of its unit"
         return say_once(self.store, self._attempt_key("failures", unit, failure.n), failure)
 
+    def made_again(self, unit: int, took: Took) -> bool:
+        """Say that another process has made a unit as well, and come to the same; False if that was said before.
+
+        Raises:
+            UnknownOutcomeError: the reply was lost and could not be read back; say it again.
+            StoreUnavailableError: the store did not take it.
+        """
+        assert took.request == unit_id(self.digest, unit), "it is of its unit"
+        return say_once(self.store, self._attempt_key("took", unit, took.n), took)
+
     # --- what came of it ------------------------------------------------------------------------------------
 
     def publish(self, receipt: UnitReceipt, data: bytes, *, n: int, worker: str) -> Published:

@@ -1,6 +1,7 @@
 """The development split scored, and the cheap monitors: what is looked at between updates.
 
-Both run in evaluation mode on generators of their own, so that looking changes no later bit.
+Both run in evaluation mode on generators of their own, and ask the recipe as `looking` gives it, so that looking
+changes no later bit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from raykit.errors import GateError
 from raykit.plan import Plan
 from raykit.records import FieldStats
 from raykit.train import rng
-from raykit.train.build import Built, evaluating
+from raykit.train.build import Built
 from raykit.train.gang import Gang
 from raykit.train.loader import Keyed, naming, scan_loader, to_device
 from raykit.train.recipe import Recipe
@@ -27,7 +28,8 @@ from raykit.train.recipe import Recipe
 def evaluate(
     plan: Plan, recipe: Recipe, built: Built, gang: Gang, keyed: Keyed, update: int
 ) -> dict[str, float | None]:
-    """Score all members of a split: means over examples, and pooled ratios of the loss terms.
+    """Score all members of a split: means over examples, and pooled ratios of the loss terms. In a block of `looking`,
+    which gives the recipe.
 
     `ratio` is the ratio of the main term (the first with a scale), `loss` the weighted sum of all terms,
     `ratio.<term>` the others, and every name of the recipe's `evaluate` the mean over examples. Undefined or
@@ -40,7 +42,7 @@ def evaluate(
     collate = getattr(recipe, "collate", None)
     loader = scan_loader(keyed, batch=size, world=gang.world, rank=gang.rank, collate=collate)
     sums = _Sums()
-    with rng.aside(randomness.evaluate(plan.run.seed, update)), evaluating(built.live.model):
+    with rng.aside(randomness.evaluate(plan.run.seed, update)):
         batches = iter(loader)
         for number, batch in enumerate(batches):
             rng.seed(randomness.key("evaluate", plan.run.seed, update, gang.rank, number))
@@ -117,7 +119,8 @@ class _Sums:
 def monitor(
     plan: Plan, recipe: Recipe, built: Built, gang: Gang, batch: Callable[[], Any], update: int
 ) -> dict[str, FieldStats]:
-    """The declared fields over one batch of this rank, each in its own space, against its first spread.
+    """The declared fields over one batch of this rank, each in its own space, against its first spread. In a block of
+    `looking`, which gives the recipe.
 
     `batch` makes the batch: here, since to make one draws from the generators.
 
@@ -128,11 +131,7 @@ def monitor(
     give = getattr(recipe, "fields", None)
     if give is None or not declared:
         return {}
-    with (
-        rng.aside(randomness.evaluate(plan.run.seed, update)),
-        evaluating(built.live.model),
-        built.autocast(),
-    ):
+    with rng.aside(randomness.evaluate(plan.run.seed, update)), built.autocast():
         fields = give(built.live.model, to_device(batch(), gang.device))
     found: dict[str, FieldStats] = {}
     for name, rule in declared.items():

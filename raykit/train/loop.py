@@ -21,6 +21,7 @@ from raykit.train.build import Built
 from raykit.train.evaluate import evaluate, metric_of, monitor
 from raykit.train.gang import Gang
 from raykit.train.loader import Keyed
+from raykit.train.looking import looking
 from raykit.train.recipe import Recipe
 from raykit.train.rows import Figures, term_rows
 from raykit.train.saver import Reason
@@ -194,22 +195,26 @@ class Loop:
         self.directive.saved()
 
     def look(self, update: int, start: float) -> None:
-        """Evaluate and monitor."""
+        """Evaluate and monitor, with what a commit now would hold; nothing is written of what turns out to be void."""
         elapsed_s = round(time.perf_counter() - start, 3)
-        fields = monitor(self.plan, self.recipe, self.built, self.gang, self.first_batch, update)
+        plan, built, gang, development = self.plan, self.built, self.gang, self.development
+        metrics: dict[str, float | None] = {}
+        with gang.with_buffers_of_leader(built.live.model), looking(self.recipe, built.live.model) as asked:
+            fields = monitor(plan, asked, built, gang, self.first_batch, update)
+            if development is not None:
+                metrics = evaluate(plan, asked, built, gang, development, update)
         if fields and self.rows is not None:
             row = MonitorRow(attempt=self.attempt, update=update, fields=fields, elapsed_s=elapsed_s)
             self.rows.add_row(row)
-        if self.development is None:
+        if development is None:
             return
-        metrics = evaluate(self.plan, self.recipe, self.built, self.gang, self.development, update)
         best = self._weigh(metrics, update)
         if self.rows is not None:
             self.rows.add_row(
                 EvaluationRow(
                     attempt=self.attempt,
                     update=update,
-                    rows=len(self.development),
+                    rows=len(development),
                     metrics=metrics,
                     elapsed_s=elapsed_s,
                     best=best,

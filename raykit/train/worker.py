@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from raykit.data.members import compare
 from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
 from raykit.reconcile import RunState, require_attempt, require_launch
@@ -31,14 +33,15 @@ from raykit.store.log import RunLog
 from raykit.store.place import this_place
 from raykit.store.plans import read_run_plan
 from raykit.store.scratch import scratch
-from raykit.train import facts
+from raykit.train import facts, rng
 from raykit.train.base import load_base, read_base, require_one_start
-from raykit.train.build import Built, build, set_up_process
+from raykit.train.build import Built, build, make_model, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
 from raykit.train.effect import require_effect
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
+from raykit.train.hanging import apart, ids_on, require_all_saved
 from raykit.train.inputs import Inputs, Task, changed_rows, read_inputs, sample_of
 from raykit.train.loop import Ending, Loop
 from raykit.train.overlap import Overlap
@@ -319,8 +322,10 @@ class _Attempt:
             took=self._directive.save_took,
             overlap=overlap,
         )
+        before = ids_on(self._untouched)
         built = self._parts.build(self._inputs.recipe)
         if decision.good is None:
+            self._require_all_saved(built, before)
             self._load_base(built)
         after = 0 if decision.good is None else decision.good.commit.update
         updates = self._plan.run.updates - after
@@ -374,6 +379,28 @@ class _Attempt:
             return None
         grant, at = self._granted
         return Invested(before_ms=grant.invested_ms, accelerators=grant.accelerators, since=at)
+
+    def _require_all_saved(self, built: Built, before: set[int]) -> None:
+        """Refuse what was made with the model, and what no checkpoint will hold.
+
+        Raises:
+            GateError: the recipe keeps a network or tensor for itself that is not the same in each process.
+        """
+        run, params, live = self._plan.run, self._inputs.params, built.live
+
+        def remake() -> tuple[Any, nn.Module]:
+            other: Any = apart(self._untouched)
+            with rng.aside(run.seed):
+                model = make_model(
+                    other, params, seed=run.seed + 1, device=self._gang.device, dtype=run.dtype.params
+                )
+                optimizer = other.optimizer(model, params)
+                if live.scheduler is not None:
+                    other.scheduler(optimizer, params)
+            return other, model
+
+        trained = [each for group in live.optimizer.param_groups for each in group["params"]]
+        require_all_saved(live.recipe, live.model, before, remake, trained=trained)
 
     def _load_base(self, built: Built) -> None:
         """Put the weights that the plan starts from into what was just built.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses as dc
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,6 +137,98 @@ def _scales(numbers: Numbers) -> list[str]:
 
 def _size(values: Array | None) -> int:
     return 0 if values is None else len(values)
+
+
+# --- the same answer twice ----------------------------------------------------------------------------------
+
+OF_METHOD = {
+    "terms": "losses",
+    "metrics": "evaluate",
+    "embedding": "embed",
+    "probabilities": "classify",
+    "label": "classify",
+    "nats": "text",
+    "content": "text",
+    "fields": "fields",
+}
+"""By what a unit's numbers are called: the method that they are from."""
+
+MOST_KEPT = 64
+"""So many values of a large answer are compared one by one, and the sums of all."""
+
+NOISE = 0.01
+"""How far two answers may lie apart, relative to their size, where the arithmetic itself is not reproducible."""
+
+
+def flat(numbers: Numbers | None, fields: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
+    """All that was said of one unit, by name, as plain numbers."""
+    given = {} if numbers is None else {each.name: getattr(numbers, each.name) for each in dc.fields(numbers)}
+    arrays = {name: to_array(value) for name, value in fields.items()}
+    return dict(_flat("", {**given, "fields": arrays}))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, list[float]]]:
+    if dc.is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in dc.fields(value)}
+    match value:
+        case None:
+            return
+        case Mapping():
+            for key, each in value.items():
+                yield from _flat(f"{name}.{key}" if name else str(key), each)
+        case bytes():
+            yield name, [float(int.from_bytes(hashlib.sha256(value).digest()[:6]))]
+        case str():
+            yield from _flat(name, value.encode())
+        case _:
+            yield name, _kept(np.asarray(value, dtype=np.float64).ravel())
+
+
+def _kept(values: Array) -> list[float]:
+    if values.size <= MOST_KEPT:
+        return [float(each) for each in values]
+    some = values[:: -(-values.size // MOST_KEPT)]
+    with np.errstate(all="ignore"):
+        return [*map(float, some), float(values.sum()), float(np.abs(values).sum())]
+
+
+def require_the_same(
+    unit: str,
+    was: Mapping[str, Sequence[float]],
+    now: Mapping[str, Sequence[float]],
+    how: str,
+    *,
+    exact: bool,
+) -> None:
+    """Let only a unit pass of which the same was said when it was asked again; `how` says by whom and when.
+
+    Raises:
+        GateError: something else was said: it depends on what came before, or on the process.
+    """
+    for name in (*was, *(name for name in now if name not in was)):
+        first, second = was.get(name, ()), now.get(name, ())
+        alike = len(first) == len(second) and all(map(partial(_alike, exact=exact), first, second))
+        if alike:
+            continue
+        method = OF_METHOD.get(name.partition(".")[0], "losses")
+        raise GateError(
+            f"unit {unit}, asked again {how}: {name.partition('.')[2] or name} of {method}() is {_shown(second)} and "
+            f"was {_shown(first)}",
+            field=f"recipe.{method}",
+            rule="what is said of a unit depends on the weights and on the unit alone",
+            remedy="keep nothing between calls that depends on weights, draw from torch, numpy or random, and take no "
+            "hash() of a text",
+        )
+
+
+def _alike(one: float, other: float, *, exact: bool) -> bool:
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return one == other if exact else math.isclose(one, other, rel_tol=NOISE, abs_tol=NOISE**2)
+
+
+def _shown(values: Sequence[float]) -> str:
+    return "nothing" if not values else f"{values[0]!r}" + (" ..." if len(values) > 1 else "")
 
 
 # --- the shapes of answers ----------------------------------------------------------------------------------

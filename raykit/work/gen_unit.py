@@ -30,6 +30,7 @@ from raykit.store.damage import bad_rows
 from raykit.store.inputs import InputsReader, read_inputs_manifest
 from raykit.store.parquet import parquet_bytes, schema_of
 from raykit.train.build import DTYPE
+from raykit.train.looking import VoidError
 from raykit.train.synthetic import check_generate
 from raykit.work.gen_picture import picture_of
 from raykit.work.gen_rows import Answer, Asked, Inputs, RowMaker
@@ -140,6 +141,7 @@ class Producer:
         require_unit(self._contract.bounds, receipt.rows, receipt.failed, receipt.counts)
         require_some(answer)
         picture = self._picture(answer) if unit.number == 0 else None
+        self._teacher.subject.watch.close()
         return Made(receipt=receipt, data=data, peak_bytes=peak_bytes(device), picture=picture)
 
     def _picture(self, answer: Answer) -> bytes | None:
@@ -147,6 +149,8 @@ class Producer:
             return None
         try:
             return picture_of(self._teacher.subject.recipe, answer.table)
+        except VoidError:
+            raise  # the next unit would be made with what it has changed
         except Exception:  # noqa: BLE001  rows that were made are not lost for their picture
             print("the picture of the first rows was not drawn:", file=sys.stderr)
             traceback.print_exc()  # in the worker's log

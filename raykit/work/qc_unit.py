@@ -7,7 +7,7 @@ data, or on what this process has examined before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -32,7 +32,16 @@ from raykit.qc.fields import (
 )
 from raykit.qc.scores import Numbers, Outcome, Term, pooled_ratio, scores, tallies, tally
 from raykit.qc.verdict import Found, judge
-from raykit.records import Artifact, FieldScore, Receipt, Request, Roster, RosterUnit, Suite
+from raykit.records import (
+    Artifact,
+    FieldScore,
+    Receipt,
+    Request,
+    Roster,
+    RosterUnit,
+    Setting,
+    Suite,
+)
 from raykit.store.base import ObjectStore
 from raykit.store.plans import read_setting
 from raykit.train import rng
@@ -40,11 +49,14 @@ from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
 from raykit.train.loader import to_device
 from raykit.train.params import check_params
+from raykit.work.again import Elsewhere
 from raykit.work.answers import (
     fields_of,
+    flat,
     numbers_of,
     pictures_of,
     require_same,
+    require_the_same,
     terms_of,
     to_array,
 )
@@ -78,6 +90,10 @@ class _Seen:
     outcome: Outcome
     fields: Mapping[str, torch.Tensor]
 
+    def flat(self) -> dict[str, list[float]]:
+        """All that was said of it, as plain numbers by name."""
+        return flat(self.outcome.numbers, self.fields)
+
 
 class Bench:
     """Everything that examining the checkpoints of one suite shares: code, recipe, data, and the roster's places."""
@@ -91,10 +107,13 @@ class Bench:
         folder: Path,
         *,
         room: Room | None = None,
-        seed: int | None = None,
+        setting: Setting | None = None,
+        elsewhere: Elsewhere | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
-        """`folder` is private and empty: the frozen code is unpacked there. A trial has a `room` with its own params,
-        whose code is unpacked already, and its own `seed`.
+        """`folder` is private and empty: the frozen code is unpacked there, unless there is a `room`, which has it. A
+        trial has a `setting`. `elsewhere` says which checkpoints another process is asked about as well; None for none.
+        `only` are the units that will be asked for, where that is not the whole roster.
 
         Raises:
             CorruptError: stored bytes do not match their digests.
@@ -108,14 +127,20 @@ class Bench:
         self._suite = suite
         self._suite_digest = suite.digest
         self._roster = roster
+        self._folder = folder
+        self._setting = setting
+        self._elsewhere = elsewhere
         self._room = room or room_of(store, experiment, suite, folder)
-        self._seed = suite.seed if seed is None else seed
+        if setting is not None:
+            params = check_params(self._room.recipe, {**suite.params, **setting.params})
+            self._room = replace(self._room, params=params)
+        self._seed = suite.seed if setting is None else setting.seed
         self._device = self._room.device
         recipe: Any = self._room.recipe
         self._dataset = dataset_of(recipe, self._room.params, suite.source)
         self._collate = getattr(recipe, "collate", None) or default_collate
         self._draws = not getattr(self._dataset, "deterministic", False)
-        self._places = _places(roster, self._dataset)
+        self._places = _places(roster, self._dataset, only)
 
     def __call__(self, request: Request, key: str, reference: Receipt | None) -> Examined:
         """Examine one checkpoint; `key` is that of its manifest, `reference` the receipt at update 0.
@@ -135,10 +160,27 @@ class Bench:
             subject = self._subject(request, key)
             with evaluating(subject.model):
                 seen = self._see_all(subject)
+                self._see_again(subject, seen, request, key)
                 rises = self._rises(subject, [each for each in seen if each.outcome.end == "scored"])
                 pictures = self._pictures(subject, seen)
+            subject.watch.close()
             receipt = self._receipt(request, reference, seen, rises, pictures)
         return Examined(receipt=receipt, pictures=pictures, peak_bytes=peak_bytes(self._device))
+
+    def answers(self, request: Request, key: str) -> dict[str, dict[str, list[float]]]:
+        """What is said of every unit of a checkpoint, by unit: for whoever compares it.
+
+        Raises:
+            CorruptError: stored bytes do not match their digests.
+            StoreUnavailableError: the store did not answer.
+            GateError: the recipe gives something of another shape, or changes what it is asked about.
+        """
+        with threadpool_limits(limits=self._suite.threads, user_api="blas"):
+            subject = self._subject(request, key)
+            with evaluating(subject.model):
+                seen = [self._see(subject, place) for place in reversed(self._places)]
+            subject.watch.close()
+        return {each.place.unit.id: each.flat() for each in seen}
 
     # --- the model ------------------------------------------------------------------------------------------
 
@@ -194,6 +236,42 @@ class Bench:
             unit=place.unit, end="scored" if finite else "nonfinite", numbers=numbers if finite else None
         )
         return _Seen(place=place, outcome=outcome, fields=fields)
+
+    def _see_again(self, subject: Subject, seen: Sequence[_Seen], request: Request, key: str) -> None:
+        """Ask for a few units once more, in another order; and another process, where that is due.
+
+        Raises:
+            GateError: something else is said of one of them.
+        """
+        scored = [each for each in seen if each.outcome.end == "scored"]
+        few = (
+            [scored[at] for at in sorted({0, len(scored) // 2, len(scored) - 1}, reverse=True)]
+            if scored
+            else []
+        )
+        exact = self._suite.deterministic
+        for each in few:
+            now = self._see(subject, each.place).flat()
+            require_the_same(each.place.unit.id, each.flat(), now, "after the others", exact=exact)
+        told = (
+            None
+            if self._elsewhere is None
+            else self._elsewhere.examine(
+                self._store.url,
+                self._suite,
+                self._roster,
+                request,
+                key,
+                [each.place.unit.id for each in few],
+                self._setting,
+                self._folder,
+            )
+        )
+        if told is None:
+            return
+        for each in few:
+            now = told[each.place.unit.id]
+            require_the_same(each.place.unit.id, each.flat(), now, "by another process", exact=exact)
 
     # --- is a field used? -----------------------------------------------------------------------------------
 
@@ -322,6 +400,19 @@ def room_of(store: ObjectStore, experiment: str, suite: Suite, folder: Path) -> 
     )
 
 
+def bench_of(
+    store: ObjectStore,
+    suite: Suite,
+    roster: Roster,
+    folder: Path,
+    setting: Setting | None,
+    *,
+    only: Collection[str],
+) -> Bench:
+    """What asks for some units alone, in a process of its own. Raises what `Bench` raises."""
+    return Bench(store, suite.experiment, suite, roster, folder, setting=setting, only=only)
+
+
 class TrialsBench:
     """Examines the checkpoints of every trial of a search: each with the model and the data of its own setting.
 
@@ -329,9 +420,16 @@ class TrialsBench:
     """
 
     def __init__(
-        self, store: ObjectStore, experiment: str, suite: Suite, roster: Roster, folder: Path
+        self,
+        store: ObjectStore,
+        experiment: str,
+        suite: Suite,
+        roster: Roster,
+        folder: Path,
+        *,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """`folder` is private and empty: the frozen code is unpacked there.
+        """`folder` is private and empty: the frozen code is unpacked there. For `elsewhere` see `Bench`.
 
         Raises:
             CorruptError: stored bytes do not match their digests.
@@ -345,6 +443,7 @@ class TrialsBench:
         self._suite = suite
         self._roster = roster
         self._folder = folder
+        self._elsewhere = elsewhere
         self._room = room_of(store, experiment, suite, folder)
         self._run: str | None = None
         self._bench: Bench | None = None
@@ -371,15 +470,15 @@ class TrialsBench:
             raise CorruptError(
                 f"{run} has checkpoints, and nothing says which setting they are of", rule="I3"
             )
-        room = self._room
         return Bench(
             self._store,
             self._experiment,
             self._suite,
             self._roster,
             self._folder,
-            room=replace(room, params=check_params(room.recipe, {**self._suite.params, **setting.params})),
-            seed=setting.seed,
+            room=self._room,
+            setting=setting,
+            elsewhere=self._elsewhere,
         )
 
 
@@ -431,11 +530,13 @@ class _Forced:
 # --- the data -----------------------------------------------------------------------------------------------
 
 
-def _places(roster: Roster, dataset: Any) -> list[_Place]:
+def _places(roster: Roster, dataset: Any, only: Collection[str] | None) -> list[_Place]:
     """Where each unit of the roster is in the data, each with the content that it had when it was drawn."""
     index = {name: place for place, name in enumerate(names_of(len(dataset), getattr(dataset, "ids", None)))}
     places, changed = [], []
     for unit in roster.units:
+        if only is not None and unit.id not in only:
+            continue
         place = _Place(unit=unit, index=index.get(unit.id))
         if place.index is not None:
             content = _content(dataset, place.index)

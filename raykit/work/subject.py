@@ -5,7 +5,6 @@ What examines a checkpoint and what generates with it both start here.
 
 from __future__ import annotations
 
-import copy
 import resource
 import sys
 from collections.abc import Callable, Mapping
@@ -27,6 +26,8 @@ from raykit.train import facts, frozen, rng
 from raykit.train.build import autocast_of, fix_bits, make_model
 from raykit.train.find_recipe import load_recipe, loaded_for
 from raykit.train.gang import Gang
+from raykit.train.hanging import apart, ids_on, require_all_saved
+from raykit.train.looking import Asked, Watch
 from raykit.train.params import check_params
 from raykit.train.state import STATE, read_state, restore_model
 from raykit.train.surroundings import code_outside
@@ -38,11 +39,13 @@ OF_A_RECIPE = (STATE, "state.safetensors")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A model, and how it is run."""
+    """A model in evaluation mode, and how it is run."""
 
     recipe: Any
+    """Whatever is asked of it changes nothing, or is void: see `looking`."""
     model: nn.Module
     autocast: Callable[[], AbstractContextManager[Any]]
+    watch: Watch
 
     def has(self, method: str) -> bool:
         return callable(getattr(self.recipe, method, None))
@@ -64,6 +67,9 @@ class Room:
     outside: Mapping[str, str] = field(default_factory=dict)
     """The code that the recipe imports and that is neither frozen nor installed, as facts."""
 
+    _shown: list[bool] = field(default_factory=list, init=False, compare=False)
+    """Whether a model of this recipe has shown that checkpoints hold all of it."""
+
     def facts(self, threads: int) -> dict[str, str]:
         """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
         here = facts.here(Gang(rank=0, world=1, device=self.device), threads)
@@ -77,14 +83,34 @@ class Room:
 
         Raises:
             CorruptError: the files do not parse, or are not of this model.
-            GateError: the recipe gives something that is not a module.
+            GateError: the recipe gives something that is not a module, or keeps a network or tensor that no checkpoint
+                holds.
         """
-        recipe = copy.copy(self.recipe)  # what it keeps of this model is gone with the next one
-        model = make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
+        before = ids_on(self.recipe)
+        recipe, model = self._made(seed, dtype)  # what it keeps of this model is gone with the next one
+        state = read_state(files)["recipe"] if hasattr(recipe, "load_state_dict") else None
+        if not self._shown:
+            require_all_saved(
+                recipe,
+                model,
+                before,
+                lambda: self._made(seed + 1, dtype),
+                named=tuple(state) if isinstance(state, dict) else (),
+            )
+            self._shown.append(True)
         restore_model(model, files[MODEL])
         if hasattr(recipe, "load_state_dict"):
-            recipe.load_state_dict(read_state(files)["recipe"])
-        return Subject(recipe=recipe, model=model, autocast=autocast_of(self.device, autocast))
+            recipe.load_state_dict(state)
+        model.eval()
+        watch = Watch(recipe, model)
+        return Subject(
+            recipe=Asked(recipe, watch), model=model, autocast=autocast_of(self.device, autocast), watch=watch
+        )
+
+    def _made(self, seed: int, dtype: str) -> tuple[Any, nn.Module]:
+        """A recipe of its own, and its model as it is built."""
+        recipe = apart(self.recipe)
+        return recipe, make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
 
 
 def enter(

@@ -99,7 +99,7 @@ def test_the_same_unit_is_the_same_bytes_whatever_was_made_before(tmp_path: Path
     draws = """
     def generate(self, model, inputs, rng):
         import random
-        model.eval().train()
+        model.train().eval()
         with torch.no_grad():
             x = model(torch.randn(len(rng), 4)) + random.random() + float(np.random.rand())
         return pa.table({"x": list(x.numpy())})
