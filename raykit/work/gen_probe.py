@@ -29,7 +29,7 @@ from raykit.train.recipe import asking
 from raykit.train.synthetic import check_generate, normalization_of
 from raykit.work.gen_picture import picture_of
 from raykit.work.gen_rows import Answer, Asked, RowMaker
-from raykit.work.gen_unit import Teacher, inputs_of, require_some
+from raykit.work.gen_unit import Teacher, flags_asked, inputs_of, require_some
 from raykit.work.subject import peak_bytes
 
 OWN = "decode"

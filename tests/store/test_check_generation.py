@@ -700,6 +700,4 @@ def test_what_two_processes_have_made_alike_is_what_was_published(wrong: bool) -
     )
     report = check(store, read_data=True)
     assert (report.orphans, report.unknown) == ((), ())
-    assert ["what two processes made alike is published"] * wrong == [
-        each.rule for each in report.findings
-    ]
+    assert ["what two processes made alike is published"] * wrong == [each.rule for each in report.findings]
