@@ -69,7 +69,7 @@ def qc_cell(read: SearchRead) -> str:
     """`8 ok · 1 fail`, over all rows."""
     if read.qc is None:
         return look.NONE
-    words = (("passed", "ok"), ("failed", "fail"), ("open", "open"))
+    words = (("passed", "ok"), ("failed", "fail"), ("unjudged", "not judged"), ("open", "open"))
     parts = [f"{output.count(read.qc[key])} {word}" for key, word in words if read.qc.get(key)]
     return f" {output.DOT} ".join(parts) or look.NONE
 

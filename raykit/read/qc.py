@@ -24,7 +24,7 @@ from raykit.store.qc import Examinations, read_backlog
 DEFAULT_TRIES = 3
 
 OPEN_STATES: tuple[Status, ...] = ("missing", "pending", "claimed", "retrying", "parked")
-COUNTED = ("required", *OPEN_STATES, "passed", "failed", "unreviewed")
+COUNTED = ("required", *OPEN_STATES, "passed", "failed", "unjudged", "unreviewed")
 """What `QcRead.counts` counts, in its order."""
 
 OnFailure = Literal["continue", "pause", "stop"]
@@ -57,14 +57,22 @@ class QcRead:
         return max(0.0, self.now - min(waiting)) if waiting else None
 
     def counts(self) -> dict[str, int]:
-        """How many required checkpoints are in each state; `passed` and `failed` are those with a receipt."""
+        """How many required checkpoints are in each state.
+
+        `passed`, `failed` and `unjudged` are those with a receipt; of the last, no threshold of quality applies.
+        """
         found: dict[str, int] = {status: self.backlog.counts.get(status, 0) for status in OPEN_STATES}
         failed = len(self.backlog.failed)
+        turned_down = {each.request.id for each in self.backlog.failed}
+        unjudged = sum(
+            each.unjudged and each.request.id not in turned_down for each in self.backlog.standings
+        )
         return {
             "required": len(self.backlog.standings),
             **found,
-            "passed": self.backlog.counts.get("done", 0) - failed,
+            "passed": self.backlog.counts.get("done", 0) - failed - unjudged,
             "failed": failed,
+            "unjudged": unjudged,
             "unreviewed": len(self.backlog.unreviewed),
         }
 

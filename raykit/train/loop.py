@@ -21,6 +21,7 @@ from raykit.train.build import Built
 from raykit.train.directive import Directive
 from raykit.train.evaluate import evaluate, metric_of, monitor
 from raykit.train.gang import Gang
+from raykit.train.learning import require_finite
 from raykit.train.loader import Keyed
 from raykit.train.recipe import Recipe
 from raykit.train.rows import Figures, Rows, term_rows
@@ -97,6 +98,7 @@ class Loop:
     def _completed(self) -> Ending:
         self.saver.drain()
         update = self.built.live.progress.update
+        self.gang.all_agree(lambda: require_finite(self.built.live.model, update))
         return Ending(
             reason="completed", update=update, detail="early stop" if update < self.plan.run.updates else None
         )
@@ -144,7 +146,7 @@ class Loop:
             self.rows.add_row(row)
         if self.development is None:
             return
-        metrics = evaluate(self.plan, self.recipe, self.built, self.gang, self.development, update)
+        metrics, counts = evaluate(self.plan, self.recipe, self.built, self.gang, self.development, update)
         best = self._weigh(metrics, update)
         if self.rows is not None:
             self.rows.add_row(
@@ -155,6 +157,7 @@ class Loop:
                     metrics=metrics,
                     elapsed_s=elapsed_s,
                     best=best,
+                    counts=counts or None,
                 )
             )
 

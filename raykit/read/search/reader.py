@@ -321,8 +321,8 @@ def _lives(found: Folded, now: float) -> bool:
 
 def _counts(examined: RunsRead) -> Mapping[str, int]:
     counts = examined.counts()
-    open_ = counts["required"] - counts["passed"] - counts["failed"]
-    return {"passed": counts["passed"], "failed": counts["failed"], "open": open_} | {
+    judged = {word: counts[word] for word in ("passed", "failed", "unjudged")}
+    return {**judged, "open": counts["required"] - sum(judged.values())} | {
         "unreviewed": counts["unreviewed"],
         "parked": counts["parked"],
     }
