@@ -169,11 +169,11 @@ def _qc_waits(view: RunView, read: QcRead, at: str) -> Iterator[str]:
 def qc_cell(read: QcRead | RunsRead) -> str:
     """How far the examinations are, for one cell of a table: `5 ok · 1 fail · 1 not judged · 1 open`."""
     counts = read.counts()
-    waiting = counts["required"] - counts["passed"] - counts["failed"] - counts["unjudged"]
+    waiting = counts["required"] - counts["passed"] - counts["failed"]
     parts = [
-        f"{output.count(counts['passed'])} ok",
+        f"{output.count(counts['passed'] - read.unjudged)} ok",
         *([f"{output.count(counts['failed'])} fail"] if counts["failed"] else []),
-        *([f"{output.count(counts['unjudged'])} not judged"] if counts["unjudged"] else []),
+        *([f"{output.count(read.unjudged)} not judged"] if read.unjudged else []),
         *([f"{output.count(waiting)} open"] if waiting else []),
     ]
     return f" {output.DOT} ".join(parts) if counts["required"] else NONE

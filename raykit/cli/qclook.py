@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_METRICS = 5
 """Columns of figures that a table has, those with a threshold first."""
+NOT_JUDGED = "not judged"
+"""Of a checkpoint without a fault that no threshold of quality was held against: update 0."""
 MOST_LISTED = 8
 
 
@@ -136,7 +138,7 @@ def _verdict(each: Standing) -> str:
         return "two answers"
     if each.receipt is None:
         return look.NONE
-    verdict = "not judged *" if each.unjudged else each.receipt.verdict
+    verdict = f"{NOT_JUDGED} *" if each.unjudged else each.receipt.verdict
     return f"{verdict} !" if each.notes else verdict
 
 
@@ -154,15 +156,13 @@ def _reviewed(each: Standing) -> str:
 
 def counted(read: Looked) -> str:
     """`11 required: 9 passed, 1 failed, 1 pending (oldest waits 12 s); 10 not reviewed`."""
-    counts = read.counts()
-    states = ("passed", "failed", "unjudged", "claimed", "pending", "missing", "retrying", "parked")
-    parts = [f"{output.count(counts[state])} {_WORDS.get(state, state)}" for state in states if counts[state]]
+    counts = {**read.counts(), NOT_JUDGED: read.unjudged}
+    counts["passed"] -= read.unjudged
+    states = ("passed", "failed", NOT_JUDGED, "claimed", "pending", "missing", "retrying", "parked")
+    parts = [f"{output.count(counts[state])} {state}" for state in states if counts[state]]
     waits = "" if read.oldest_s is None else f" (oldest waits {output.duration(read.oldest_s)})"
     unreviewed = f"; {output.count(counts['unreviewed'])} not reviewed" if counts["unreviewed"] else ""
     return f"{output.count(counts['required'])} required: {', '.join(parts) or 'none yet'}{waits}{unreviewed}"
-
-
-_WORDS = {"unjudged": "not judged"}
 
 
 def notes(read: Looked) -> Iterator[str]:

@@ -6,7 +6,7 @@ No recipe may give one of these names a meaning of its own, in training or in an
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from raykit.qc.strata import Better
@@ -26,8 +26,8 @@ class Known:
     high: float = math.inf
     asks: str = "losses"
     """The method of a recipe that it is worked out from; empty where nothing is asked."""
-    always: bool = True
-    """Whether it is there as soon as the recipe has that method."""
+    strata: bool = True
+    """Whether it has a value for each stratum, and so a worst one."""
 
 
 KNOWN = (
@@ -37,15 +37,13 @@ KNOWN = (
         says="loss over that of no skill; 1 is no skill",
         better="less",
         low=0.0,
-        always=False,
     ),
-    Known(name="ratio.", says="the same of one term", better="less", low=0.0, always=False),
+    Known(name="ratio.", says="the same of one term", better="less", low=0.0),
     Known(
         name="ratio_median",
         says="the median of the examples' own ratios",
         better="less",
         low=0.0,
-        always=False,
     ),
     Known(
         name="no_skill_share",
@@ -53,7 +51,6 @@ KNOWN = (
         better="less",
         low=0.0,
         high=1.0,
-        always=False,
     ),
     Known(
         name="nonfinite",
@@ -83,6 +80,7 @@ KNOWN = (
     Known(
         name="calibration_error",
         says="how far confidence lies from accuracy",
+        strata=False,
         better="less",
         low=0.0,
         high=1.0,
@@ -99,16 +97,18 @@ KNOWN = (
     Known(
         name="recall.",
         says="share of one class that is found",
+        strata=False,
         better="more",
         low=0.0,
         high=1.0,
         asks="classify",
     ),
-    Known(name="support.", says="examples of one class", low=0.0, asks="classify"),
+    Known(name="support.", says="examples of one class", low=0.0, asks="classify", strata=False),
     Known(name="bits_per_byte", says="bits for each byte of text", better="less", low=0.0, asks="text"),
     Known(
         name="effective_rank",
         says="directions that the embeddings span",
+        strata=False,
         better="more",
         low=0.0,
         asks="embed",
@@ -143,8 +143,3 @@ def is_taken(name: str, methods: Collection[str]) -> bool:
     return found is not None and (
         found.asks in ("", "losses", *methods) or found.name in ("recall.", "support.")
     )
-
-
-def names_of(methods: Collection[str]) -> Iterator[str]:
-    """The names that raykit gives values for a recipe with these methods, beside `ratio.<term>` and the like."""
-    return (each.name for each in KNOWN if not each.name.endswith(".") and each.asks in ("", *methods))

@@ -24,7 +24,7 @@ from raykit.store.qc import Examinations, read_backlog
 DEFAULT_TRIES = 3
 
 OPEN_STATES: tuple[Status, ...] = ("missing", "pending", "claimed", "retrying", "parked")
-COUNTED = ("required", *OPEN_STATES, "passed", "failed", "unjudged", "unreviewed")
+COUNTED = ("required", *OPEN_STATES, "passed", "failed", "unreviewed")
 """What `QcRead.counts` counts, in its order."""
 
 OnFailure = Literal["continue", "pause", "stop"]
@@ -57,24 +57,21 @@ class QcRead:
         return max(0.0, self.now - min(waiting)) if waiting else None
 
     def counts(self) -> dict[str, int]:
-        """How many required checkpoints are in each state.
-
-        `passed`, `failed` and `unjudged` are those with a receipt; of the last, no threshold of quality applies.
-        """
+        """How many required checkpoints are in each state; `passed` and `failed` are those with a receipt."""
         found: dict[str, int] = {status: self.backlog.counts.get(status, 0) for status in OPEN_STATES}
         failed = len(self.backlog.failed)
-        turned_down = {each.request.id for each in self.backlog.failed}
-        unjudged = sum(
-            each.unjudged and each.request.id not in turned_down for each in self.backlog.standings
-        )
         return {
             "required": len(self.backlog.standings),
             **found,
-            "passed": self.backlog.counts.get("done", 0) - failed - unjudged,
+            "passed": self.backlog.counts.get("done", 0) - failed,
             "failed": failed,
-            "unjudged": unjudged,
             "unreviewed": len(self.backlog.unreviewed),
         }
+
+    @property
+    def unjudged(self) -> int:
+        """Of those counted as passed: how many no threshold of quality was held against."""
+        return sum(each.unjudged and not each.turned_down for each in self.backlog.standings)
 
     def plain(self) -> dict[str, Any]:
         """The view as JSON values."""
@@ -86,6 +83,7 @@ class QcRead:
             "every": self.suite.every,
             "on_failure": self.on_failure,
             "counts": self.counts(),
+            "unjudged": self.unjudged,
             "oldest_s": self.oldest_s,
             "complete": self.backlog.complete,
             "paused": self.pause and {**self.pause.pause.plain(), "at": self.pause.at},

@@ -81,5 +81,5 @@ def words(glance: Glance) -> str | None:
 def counted(counts: Mapping[str, int]) -> str:
     """`5 of 11`, `5 of 11, 1 failed`."""
     failed, required = counts.get("failed", 0), counts.get("required", 0)
-    done = counts.get("passed", 0) + counts.get("unjudged", 0) + failed
+    done = counts.get("passed", 0) + failed
     return f"{done} of {required}" + (f", {failed} failed" if failed else "")

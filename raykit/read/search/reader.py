@@ -321,8 +321,9 @@ def _lives(found: Folded, now: float) -> bool:
 
 def _counts(examined: RunsRead) -> Mapping[str, int]:
     counts = examined.counts()
-    judged = {word: counts[word] for word in ("passed", "failed", "unjudged")}
-    return {**judged, "open": counts["required"] - sum(judged.values())} | {
+    open_ = counts["required"] - counts["passed"] - counts["failed"]
+    return {"passed": counts["passed"], "failed": counts["failed"], "open": open_} | {
+        "unjudged": examined.unjudged,
         "unreviewed": counts["unreviewed"],
         "parked": counts["parked"],
     }

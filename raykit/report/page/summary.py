@@ -12,7 +12,6 @@ from raykit.read.page import Page
 from raykit.report.page.tables import Table, cell, right
 from raykit.report.page.words import NONE, amount, clean, duration, many, moment, name, number, percent
 
-NOT_JUDGED = {"unjudged": "not judged"}
 HEALTH_SIGNS = {"ok": "\u2713", "unknown": "?"}
 
 
@@ -154,9 +153,11 @@ def _examinations(page: Page) -> Figure:
         why = "the plan has no [qc]" if not _table(page.settings, "qc") else "they cannot be read"
         return Figure(name="QC", value=NONE, notes=(why,))
     counts = page.qc.counts()
-    done = counts["passed"] + counts["failed"] + counts["unjudged"]
-    words = ("unjudged", "failed", "parked", "claimed", "retrying", "pending", "missing")
-    notes = [f"{counts[word]:,} {NOT_JUDGED.get(word, word)}" for word in words if counts[word]]
+    done = counts["passed"] + counts["failed"]
+    words = ("failed", "parked", "claimed", "retrying", "pending", "missing")
+    notes = [f"{counts[word]:,} {word}" for word in words if counts[word]]
+    if page.qc.unjudged:
+        notes.append(f"{page.qc.unjudged:,} not judged: nothing was learned yet")
     if counts["unreviewed"]:
         notes.append(f"{counts['unreviewed']:,} not reviewed")
     if page.qc.oldest_s is not None:
