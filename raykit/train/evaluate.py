@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.data import default_collate
 
 from raykit import history
 from raykit.data import randomness
@@ -23,6 +24,7 @@ from raykit.train.build import Built, evaluating
 from raykit.train.gang import Gang
 from raykit.train.loader import Keyed, scan_loader, to_device
 from raykit.train.recipe import LossTerm, Recipe
+from raykit.train.together import ROWS, require_means
 
 
 class Evaluated(NamedTuple):
@@ -49,6 +51,8 @@ def evaluate(plan: Plan, recipe: Recipe, built: Built, gang: Gang, keyed: Keyed,
     sums = _Sums()
 
     def scan() -> None:
+        if update == 0 and plan.qc is not None:
+            _require_means(plan, recipe, built, gang, keyed, size)
         for number, batch in enumerate(loader):
             rng.seed(randomness.key("evaluate", plan.run.seed, update, gang.rank, number))
             first = (number * gang.world + gang.rank) * size
@@ -60,6 +64,25 @@ def evaluate(plan: Plan, recipe: Recipe, built: Built, gang: Gang, keyed: Keyed,
     with rng.aside(randomness.evaluate(plan.run.seed, update)), evaluating(built.live.model):
         gang.all_agree(scan)
     return sums.means(gang)
+
+
+def _require_means(plan: Plan, recipe: Recipe, built: Built, gang: Gang, keyed: Keyed, size: int) -> None:
+    """Look at a few rows at once, beside each by itself: so an examination, which goes row by row, will see them.
+
+    Raises:
+        GateError: a term relates them, and does not say so.
+    """
+    collate = getattr(recipe, "collate", None) or default_collate
+
+    def ask(rows: Sequence[int], key: int) -> Mapping[str, LossTerm]:
+        batch = to_device(collate([keyed[0, row] for row in rows]), gang.device)
+        rng.seed(randomness.key("together", plan.run.seed, key))
+        with built.autocast():
+            return terms_of(recipe.losses(built.live.model, batch))
+
+    dtype = plan.run.dtype
+    rounded = dtype.params != "float32" or dtype.autocast != "none"
+    require_means(ask, range(min(ROWS, size, len(keyed))), rounded=rounded)
 
 
 class _Sums:

@@ -133,7 +133,7 @@ class LossTerm:
         count = self.count()
         if not count:
             return 0.0, 0, 0.0
-        value, scale = float(self.value), float(self.scale())
+        value, scale = float(self.value.detach()), float(self.scale())
         if self.target is not None:
             whole = not math.isinf(scale) or bool(self.target.isfinite().all())
             require_term(name, value, scale if whole else math.nan)
