@@ -16,7 +16,7 @@ from raykit.qc.known import KNOWN, WORST, Known, known
 from raykit.qc.scores import SHARES
 from raykit.qc.verdict import limit_of
 
-AT_UPDATE_0 = "evaluate(), known at update 0"
+AT_UPDATE_0 = "evaluate(), at update 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _read(name: str, rule: str | None, methods: Collection[str]) -> Read:
         return _others(name, rule, methods, of, worst)
     comes = f"{of.asks}()" if of.asks else "raykit"
     if plain.startswith("ratio."):
-        comes += ", known at update 0"
+        comes += ", at update 0"
     found = Read(name=name, rule=rule, says=of.says + worst, comes=comes)
     wrong = _wrong(name, rule, of)
     return found if wrong is None else _with(found, *wrong)

@@ -88,7 +88,7 @@ def test_a_metric_that_nothing_reports_is_known_from_the_recipes_methods() -> No
     assert "no evaluate()" in (found["mse"].wrong or "")
     told = {each.name: each for each in read(qc({"ratoi": "> 1", "mse": "> 1"}), ("evaluate",))}
     assert told["ratoi"].wrong is None and "did you mean ratio?" in (told["ratoi"].doubt or "")
-    assert told["mse"].doubt is None and told["mse"].comes == "evaluate(), known at update 0"
+    assert told["mse"].doubt is None and told["mse"].comes == "evaluate(), at update 0"
 
 
 def test_a_roster_of_training_rows_and_one_without_strata_are_said() -> None:
@@ -132,9 +132,7 @@ def test_plan_check_has_a_table_of_the_checks(raykit: Raykit, tmp_path: Path) ->
     lines = [" ".join(line.split()) for line in found.out.splitlines()]
     assert "METRIC FAILS IF MEANS FROM" in lines
     assert any(line.startswith("ratio > 0.35 loss over that of no skill") for line in lines)
-    assert any(
-        line.startswith("error not there the recipe's own evaluate(), known at update 0") for line in lines
-    )
+    assert any(line.startswith("error not there the recipe's own evaluate(), at update 0") for line in lines)
     assert "trained on" in found.out and "did you mean ratio?" in found.out
     said = raykit("plan", "check", str(plan), "--root", str(tmp_path / "store"), "--json").json["qc"]
     assert [each["metric"] for each in said["metrics"]] == ["ratio", "worst.ratio", "rati", "error"]
