@@ -46,12 +46,14 @@ def record(case: Case) -> dict[str, Any] | None:
 
 def _scope(case: Case, qc: Qc) -> str:
     roster = None if case.ready is None else case.ready.roster
-    units = "" if roster is None else f"{look.many(len(roster.units), 'example')}: "
-    strata = "" if roster is None else f"{len(roster.quotas)} strata of {qc.roster.stratum}, "
-    return (
-        f"every {output.count(qc.every)} updates on {units}{strata}from {qc.roster.from_}; "
-        f"a failure: {qc.on_failure}; {qc.owner} answers for it"
-    )
+    units = f"rows of {qc.roster.from_}"
+    if roster is not None:
+        strata = (
+            f"{len(roster.quotas)} strata of {qc.roster.stratum}" if len(roster.quotas) > 1 else "no strata"
+        )
+        units = f"{look.many(len(roster.units), 'row')} of {qc.roster.from_} ({strata})"
+    every = output.count(qc.every)
+    return f"every {every} updates on {units}; a failure: {qc.on_failure}; {qc.owner} answers for it"
 
 
 def _reads(case: Case, qc: Qc) -> tuple[Read, ...]:
