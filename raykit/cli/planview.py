@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from raykit.cli import look, output, plansearch, plansets
+from raykit.cli import look, output, planqc, plansearch, plansets
 
 if TYPE_CHECKING:
     from raykit.fleet.evidence import Case
@@ -42,6 +42,7 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
         ]
     )
     yield from plansearch.block(case.site.plan, evidence.money)
+    yield from planqc.block(case)
     yield from plansets.blocks(case.site)
 
 
@@ -64,6 +65,7 @@ def record(case: Case, review: Review) -> dict[str, Any]:
         "passed": list(review.passed),
         "limitations": list(review.limitations),
         "search": plansearch.record(case.site.plan, money),
+        "qc": planqc.record(case),
         "sets": plansets.record(case.site),
         "not_yet": list(case.lock.not_yet or ()),
     }
@@ -92,6 +94,7 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     yield "  RUN"
     yield from _facts(_run(case))
     yield from plansearch.block(plan, evidence.money)
+    yield from planqc.block(case)
     yield from plansets.blocks(case.site)
 
 

@@ -81,7 +81,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
     development = view.figures.development
     if development is not None:
         at = f"at update {output.count(development.update)}"
-        yield "development", f"{development.metric} {look.number(development.value)} {at}"
+        of = "" if development.count is None else f", over {look.of_rows(development.count)}"
+        yield "development", f"{development.metric} {look.number(development.value)} {at}{of}"
     if view.qc is not None:
         yield "qc", f"{look.qc_cell(view.qc)}, {output.count(len(view.qc.backlog.unreviewed))} to review"
     for each in view.sets:

@@ -200,6 +200,8 @@ class Commit(Record):
     blocked_s: float
     accelerator_s: float | None = None
     """Accelerator-seconds that the run had held when this save began, over all attempts and failures."""
+    nonfinite: tuple[str, ...] | None = None
+    """Tensors of the model that hold NaN, or parameters that hold infinity: the first few. None if there is none."""
 
 
 class Superseded(Record):

@@ -24,7 +24,8 @@ from raykit.train.inputs import Inputs, Task
 
 _REMEDIES = {
     settings.DISPATCH: "put back what differs, or ask for what is there, in a plan of its own",
-    "first": "look at the first batch and the loss terms; raykit does not step on what is not finite",
+    "first": "look at the first batch, the loss terms and what the optimizer holds; raykit does not step on what is "
+    "not finite",
     "resume": "set run.resume to what was measured, or give the recipe a state_dict() for state of its own",
 }
 

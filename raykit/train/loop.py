@@ -20,6 +20,7 @@ from raykit.records import Cause, EndReason, EvaluationRow, MonitorRow, Row
 from raykit.train.build import Built
 from raykit.train.evaluate import evaluate, metric_of, monitor
 from raykit.train.gang import Gang
+from raykit.train.learning import require_finite
 from raykit.train.loader import Keyed
 from raykit.train.looking import looking
 from raykit.train.recipe import Recipe
@@ -156,6 +157,7 @@ class Loop:
     def _completed(self) -> Ending:
         self.saver.drain()
         update = self.built.live.progress.update
+        self.gang.all_agree(lambda: require_finite(self.built.live.model, update))
         return Ending(
             reason="completed", update=update, detail="early stop" if update < self.plan.run.updates else None
         )
@@ -199,10 +201,11 @@ class Loop:
         elapsed_s = round(time.perf_counter() - start, 3)
         plan, built, gang, development = self.plan, self.built, self.gang, self.development
         metrics: dict[str, float | None] = {}
+        counts: dict[str, int] = {}
         with gang.with_buffers_of_leader(built.live.model), looking(self.recipe, built.live.model) as asked:
             fields = monitor(plan, asked, built, gang, self.first_batch, update)
             if development is not None:
-                metrics = evaluate(plan, asked, built, gang, development, update)
+                metrics, counts = evaluate(plan, asked, built, gang, development, update)
         if fields and self.rows is not None:
             row = MonitorRow(attempt=self.attempt, update=update, fields=fields, elapsed_s=elapsed_s)
             self.rows.add_row(row)
@@ -218,6 +221,7 @@ class Loop:
                     metrics=metrics,
                     elapsed_s=elapsed_s,
                     best=best,
+                    counts=counts or None,
                 )
             )
 

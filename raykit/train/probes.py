@@ -1,7 +1,8 @@
 """Launch gates that run where training will run: on its devices, with its ranks, before its first update.
 
     gate     proves                                                                   costs
-    first    the first batch, its loss, gradients and update are finite               1 update
+    first    the first batch, its loss, gradients and update are finite, and the      1 update
+             update has trained something
     resume   how exact a resume of this run is here: stopped after one update,        8 updates and a second set of
              rebuilt from saved bytes, it is compared with two undisturbed twins      live objects, made three times
 
@@ -23,6 +24,7 @@ from raykit.ids import digest_of, sha256
 from raykit.plan import Plan
 from raykit.reconcile import falls_short
 from raykit.records import Exactness, GateResult
+from raykit.train import learning
 from raykit.train.build import Built, check_dtypes
 from raykit.train.gang import Gang
 from raykit.train.state import Capture, hold, restore
@@ -70,18 +72,21 @@ def first_gate(bench: Bench, key: str) -> GateResult:
             f"parameter {name}" for name, p in live.model.named_parameters() if not torch.isfinite(p).all()
         ]
     bad_somewhere = bench.gang.any(bool(bad))
+    idle = None if bad_somewhere else learning.idle(live, bench.initial, figures)
     check_dtypes(bench.plan, live)
     put_back(bench)
     loss = sum(value * weight for _, value, weight, *_ in figures.terms)
     found = (
         f"not finite: {', '.join(bad) or 'on another rank'}"
         if bad_somewhere
+        else f"nothing is trained: {idle}"
+        if idle is not None
         else f"loss {loss:.4g}, gradient norm {figures.grad_norm:.4g}, first update finite"
     )
     return GateResult(
         gate="first",
         key=key,
-        passed=not bad_somewhere,
+        passed=not bad_somewhere and idle is None,
         scope=f"1 update of {bench.plan.run.batch} examples on {bench.gang.world} ranks",
         found=found,
         took_s=round(time.perf_counter() - start, 3),

@@ -204,6 +204,7 @@ class Saver:
             save_s=round(time.perf_counter() - start, 3),
             blocked_s=round(spent.blocked_s, 6),
             accelerator_s=spent.accelerator_s,
+            nonfinite=self._capture.broken() or None,
         )
         self._log.append(lambda entries: self._once(entries, compared, commit), at=self._clock())
         self.committed = slot.update

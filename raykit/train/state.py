@@ -26,10 +26,12 @@ from raykit.history import Patience
 from raykit.ids import canonical, parse_json
 from raykit.records import FileRef, Manifest
 from raykit.train import rng
-from raykit.train.tensors import HostCopy, join, read_tensors, split
+from raykit.train.tensors import HostCopy, is_broken, join, read_tensors, split
 
 STATE = "state.json"
 FORMAT = 1
+MAX_BROKEN = 8
+"""How many tensors that are not finite a commit names."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class Capture:
         self._rng = HostCopy()
         self._state = b""
         self._has_extra = False
+        self._parameters: frozenset[str] = frozenset()
 
     def take(self, live: Live) -> None:
         """Copy everything; training may go on as soon as this returns.
@@ -89,6 +92,8 @@ class Capture:
         if not self._everything:
             return
         self._model.take(_only_tensors(live.model.state_dict()))
+        named = live.model.named_parameters(remove_duplicate=False)
+        self._parameters = frozenset(name for name, _ in named)
         structure, tensors = split(live.optimizer.state_dict(), "optimizer")
         self._optimizer.take(tensors, structure)
         structure, tensors = split(_counters(live), "state")
@@ -106,6 +111,14 @@ class Capture:
             if self._has_extra:
                 yield "state.safetensors", "state", self._extra.stream()
         yield rng_file(self._rank), "rng", self._rng.stream()
+
+    def broken(self) -> tuple[str, ...]:
+        """The names of the model's tensors that are not finite, the first few; of a buffer only NaN counts."""
+        return tuple(
+            name
+            for name, values in self._model.named()
+            if is_broken(values, buffer=name not in self._parameters)
+        )[:MAX_BROKEN]
 
     def digests(self) -> dict[str, str]:
         """The sha256 of each file, without writing any."""

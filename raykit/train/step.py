@@ -23,6 +23,7 @@ from raykit.plan import Plan
 from raykit.train import rng
 from raykit.train.build import Built
 from raykit.train.gang import Gang
+from raykit.train.learning import require_attached
 from raykit.train.loader import naming, to_device
 from raykit.train.recipe import LossTerm, Recipe
 from raykit.train.rows import Figures
@@ -102,7 +103,7 @@ class Stepper:
         with self._built.autocast():
             terms = self._recipe.losses(self._built.wrapped, batch)
             if tuple(terms) != self._names:
-                self._learn_names(tuple(terms))
+                self._learn_names(terms)
             loss = _total(terms.values())
             if self._run.accumulate > 1:
                 loss = loss / self._run.accumulate
@@ -110,7 +111,8 @@ class Stepper:
         (loss if scaler is None else scaler.scale(loss)).backward()
         return _tell(terms, wait=self._on_cpu)
 
-    def _learn_names(self, names: tuple[str, ...]) -> None:
+    def _learn_names(self, terms: Mapping[str, LossTerm]) -> None:
+        names = tuple(terms)
         if not names:
             raise GateError("the recipe's losses() returned no term", field="recipe.losses")
         if self._names is not None:
@@ -120,6 +122,7 @@ class Stepper:
                 value=", ".join(names),
                 rule=", ".join(self._names),
             )
+        require_attached(terms)
         self._names = names
 
     def _agree(self, told: list[list[Told]], asked: Asked) -> tuple[list[Told], Asked]:
@@ -181,13 +184,27 @@ def _tell(terms: Mapping[str, LossTerm], *, wait: bool) -> list[Told]:
             name,
             term.value.item() if wait else term.value.detach(),
             term.weight,
-            term.count(),
+            term.count() or _nothing(name),
             None if term.target is None else float(term.scale()) if wait else term.scale(),
             term.reference,
             term.no_reference,
         )
         for name, term in terms.items()
     ]
+
+
+def _nothing(name: str) -> int:
+    """A mean over nothing is no number, and 0 in its place would change the objective.
+
+    Raises:
+        GateError: always.
+    """
+    raise GateError(
+        f"term {name} has nothing to score in a micro-batch that trains: it has 0 elements",
+        field="LossTerm.elements",
+        rule="at least 1 in every micro-batch of an update; an evaluation may have rows with nothing to score",
+        remedy="leave such rows out of the training split, or give each micro-batch one that has something to score",
+    )
 
 
 def _on_host(told: list[list[Told]], device: torch.device) -> list[list[Told]]:

@@ -112,6 +112,20 @@ def _is_pair(item: Any) -> bool:
     return isinstance(item, list) and len(item) == 2 and isinstance(item[0], int | str)
 
 
+def is_broken(values: torch.Tensor, *, buffer: bool) -> bool:
+    """Whether a tensor holds NaN; or infinity, which only a buffer may, such as a mask."""
+    if not values.numel():
+        return False
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
+    if not values.is_floating_point():
+        return False
+    low, high = torch.aminmax(values)  # one pass, without a copy; NaN comes through
+    if buffer:
+        return bool(low.isnan() | high.isnan())
+    return not bool(low.isfinite() & high.isfinite())
+
+
 # --- files --------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +195,10 @@ class HostCopy:
             for (start, stop), (_, dtype, shape) in zip(offsets, layout, strict=True)
         ]
         self._layout = layout
+
+    def named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The copies by their names, until the next `take`."""
+        return ((name, view) for (name, _, _), view in zip(self._layout, self._views, strict=True))
 
     def stream(self) -> Iterator[memoryview]:
         """The file's bytes: the header, then all tensors as one piece: a store writes and hashes it at two paces."""

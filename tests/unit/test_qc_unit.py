@@ -532,9 +532,18 @@ WRONG = {
     "evaluate": ('return {"error": torch.zeros(2)}', "recipe.evaluate"),
     "evaluate, a name of raykit's": ('return {"no_skill_share": torch.zeros(1)}', "recipe.evaluate"),
     "evaluate, what classify gives": ('return {"accuracy": torch.zeros(1)}', "recipe.evaluate"),
-    "evaluate, other names": (
-        'return {"error" + str(int(batch["kind"][0])): torch.zeros(1)}',
-        "recipe.evaluate",
+    "evaluate, nothing": ("return None", "recipe.evaluate"),
+    "evaluate, no tensor": ('return {"error": None}', "recipe.evaluate"),
+    "evaluate, one for the batch": ('return {"error": torch.tensor(0.5)}', "recipe.evaluate"),
+    "evaluate, complex": ('return {"error": torch.ones(1, dtype=torch.cfloat)}', "recipe.evaluate"),
+    "losses, none": ("return {}", "recipe.losses"),
+    "losses, below zero": (
+        'return {"recon": LossTerm(value=torch.tensor(-0.5), target=batch["x"])}',
+        "recipe.losses.recon",
+    ),
+    "losses, a target that overflows": (
+        'return {"recon": LossTerm(value=torch.tensor(0.5), target=1e30 * torch.ones(3))}',
+        "LossTerm.target",
     ),
     "losses": ('return {"recon": torch.zeros(())}', "recipe.losses"),
     "losses_given": ("return [1]", "recipe.losses_given"),
@@ -543,7 +552,17 @@ WRONG = {
         'return {"code": Field(value=torch.zeros(3, 4)), "scale": Field(value=torch.ones(1))}',
         "recipe.fields",
     ),
+    "fields, complex": (
+        'return {"code": Field(value=torch.ones(1, 4, dtype=torch.cfloat)), "scale": Field(value=torch.ones(1))}',
+        "recipe.fields",
+    ),
     "embed": ("return torch.zeros(4)", "recipe.embed"),
+    "embed, complex": ("return torch.ones(1, 4, dtype=torch.cfloat)", "recipe.embed"),
+    "classify, whole numbers": (
+        'return Classes(probabilities=torch.tensor([[1, 0, 0]]), label=batch["kind"])',
+        "recipe.classify",
+    ),
+    "text, below zero": ('return Text(nats=-torch.ones(1), content=[b"ab"])', "recipe.text"),
     "classify": ("return torch.zeros(1, 3)", "recipe.classify"),
     "classify, logits": (
         'return Classes(probabilities=torch.tensor([[3.0, -1.0, 2.0]]), label=batch["kind"])',
