@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from raykit.data.randomness import HASH_SEED
 from raykit.plan import Plan
 from raykit.plan import differences as plan_differences
 from raykit.records import Difference, Exactness
@@ -35,7 +38,11 @@ FACT_ALLOWS: dict[str, Exactness] = {
     "numpy": "state-exact",
     "python": "state-exact",
     "raykit": "state-exact",
+    "hash_seed": "state-exact",
 }
+
+NOT_RECORDED = "not recorded"
+"""Of an attempt that began before the fact was asked for: nothing says that it differed."""
 
 PLAN_ALLOWS: dict[str, Exactness] = {
     "run.workers": "order-exact",
@@ -58,7 +65,13 @@ def here(gang: Gang, threads: int) -> dict[str, str]:
         "numpy": np.__version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "raykit": metadata.version("raykit"),
+        "hash_seed": _hash_seed(),
     }
+
+
+def _hash_seed() -> str:
+    """What this process hashes text with, which is settled before it begins."""
+    return os.environ.get("PYTHONHASHSEED", "random") if sys.flags.hash_randomization else HASH_SEED
 
 
 def _device_model(device: torch.device) -> str:
@@ -68,11 +81,12 @@ def _device_model(device: torch.device) -> str:
 
 
 def of_facts(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
-    """The facts that differ."""
+    """The facts that differ. One that was not recorded then is named, and leaves `exact`."""
     for name in sorted(was.keys() | now.keys()):
-        before, after = was.get(name, "not recorded"), now.get(name, "not recorded")
+        before, after = was.get(name, NOT_RECORDED), now.get(name, NOT_RECORDED)
         if before != after:
-            yield Difference(what=name, was=before, now=after, allows=FACT_ALLOWS.get(name, "state-exact"))
+            left = "exact" if before == NOT_RECORDED else FACT_ALLOWS.get(name, "state-exact")
+            yield Difference(what=name, was=before, now=after, allows=left)
 
 
 def of_plans(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
@@ -127,9 +141,8 @@ def _short(value: object) -> str:
 
 def expected(plan: Plan) -> dict[str, str]:
     """The facts that a gang started on this machine would have: what a launch compares before it starts one."""
-    return here(
-        Gang(rank=0, world=plan.run.workers, device=torch.device(local_device(plan))), plan.run.threads
-    )
+    gang = Gang(rank=0, world=plan.run.workers, device=torch.device(local_device(plan)))
+    return {**here(gang, plan.run.threads), "hash_seed": HASH_SEED}
 
 
 def local_device(plan: Plan) -> str:

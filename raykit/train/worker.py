@@ -34,7 +34,7 @@ from raykit.store.place import this_place
 from raykit.store.scratch import scratch
 from raykit.train import facts
 from raykit.train.base import load_base, read_base, require_one_start
-from raykit.train.build import Built, build, set_up_process
+from raykit.train.build import Built, build, set_up_process, wrap
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
 from raykit.train.gang import Gang, RankAloneError
@@ -357,7 +357,7 @@ class _Attempt:
         stepper = Stepper(self._plan, built.live.recipe, built, self._gang)
         for _ in range(2):  # the rebuilt buckets come into use with the second
             stepper.accumulate(1, self._micro_batches(0, last=1, loader_workers=0))
-        built.live.optimizer.zero_grad(set_to_none=True)
+        stepper.clear()
 
     def _rebuild(self) -> Built:
         built = self._build(copy.copy(self._untouched))
@@ -374,9 +374,11 @@ class _Attempt:
             file.name: read_file(self._store, good.commit, file)
             for file in needed_files(good.manifest, self._gang.rank)
         }
+        flags = [p.requires_grad for p in built.live.model.parameters()]
         restore(built.live, files, rank=self._gang.rank)
-        saver.capture.take(built.live)
-        wrong = unequal(saver.capture, good.manifest)
+        if flags != [p.requires_grad for p in built.live.model.parameters()]:
+            built.wrapped = wrap(built.live.model, self._gang)  # it sums the gradients of what trains now
+        wrong = unequal(saver.capture, built.live, good.manifest, files, rank=self._gang.rank)
         if exactness in ("exact", "state-exact") and self._gang.any(bool(wrong)):
             raise GateError(
                 f"after the restore, {', '.join(wrong) or 'a file of another rank'} is not what was saved",

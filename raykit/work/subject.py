@@ -28,7 +28,7 @@ from raykit.train.build import autocast_of, fix_bits, make_model
 from raykit.train.find_recipe import load_recipe
 from raykit.train.gang import Gang
 from raykit.train.params import check_params
-from raykit.train.state import STATE, read_state, restore_model
+from raykit.train.state import STATE, format_of, read_state, restore_model
 
 MODEL = "model.safetensors"
 OF_A_RECIPE = (STATE, "state.safetensors")
@@ -72,7 +72,7 @@ class Room:
         """
         recipe = copy.copy(self.recipe)  # what it keeps of this model is gone with the next one
         model = make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
-        restore_model(model, files[MODEL])
+        restore_model(model, files[MODEL], format=format_of(files))
         if hasattr(recipe, "load_state_dict"):
             recipe.load_state_dict(read_state(files)["recipe"])
         return Subject(recipe=recipe, model=model, autocast=autocast_of(self.device, autocast))
@@ -141,6 +141,7 @@ def machine_facts(device: torch.device, threads: int) -> dict[str, str]:
     """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
     here = facts.here(Gang(rank=0, world=1, device=device), threads)
     del here["world_size"]  # one unit is run at a time, whatever trained the weights
+    del here["hash_seed"]  # contracts of before have none, and each worker is started with the same
     return here
 
 
