@@ -64,7 +64,8 @@ def named_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     """
     require_in_model(model, optimizer)
     packed = optimizer.state_dict()
-    groups, state = packed.get("param_groups"), packed.get("state")
+    groups: Any = packed.get("param_groups")
+    state: Any = packed.get("state")
     live = named_groups(model, optimizer)
     if not isinstance(state, Mapping) or not _fits(groups, live):
         raise GateError(

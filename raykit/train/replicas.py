@@ -82,7 +82,9 @@ def _checksum(data: torch.Tensor, weights: dict[torch.device, torch.Tensor]) -> 
     if odd is None or len(odd) < min(chunk, whole // 8):
         odd = weights[data.device] = _odd_numbers(max(8, min(chunk, 2 * whole // 8)), data.device)
     total = (rest * odd[: len(rest)]).sum()
-    for part in words.view(torch.int64).split(chunk) if whole else ():
+    words = words.view(torch.int64)
+    for start in range(0, len(words), chunk):
+        part = words[start : start + chunk]
         total = total * _ODD + (part * odd[: len(part)]).sum()
     return total
 

@@ -200,18 +200,20 @@ def _only_tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def _counters(live: Live, format: int) -> dict[str, Any]:
     progress = live.progress
-    frozen = [name for name, parameter in live.model.named_parameters() if not parameter.requires_grad]
-    return {
-        **({} if format == FIRST else {"frozen": frozen}),
+    counters: dict[str, Any] = {
         "update": progress.update,
         "samples": progress.samples,
         "skipped": progress.skipped,
-        "patience": dict(progress.patience.plain()),
+        "patience": dict(sorted(progress.patience.plain().items())),
         "reference_spreads": dict(sorted(progress.reference_spreads.items())),
         "scheduler": None if live.scheduler is None else _of_schedule(live.scheduler),
         "scaler": None if live.scaler is None else dict(sorted(live.scaler.state_dict().items())),
         **_of_recipe(live),
     }
+    if format != FIRST:
+        named = live.model.named_parameters()
+        counters["frozen"] = [name for name, parameter in named if not parameter.requires_grad]
+    return dict(sorted(counters.items()))
 
 
 def _of_schedule(scheduler: Any) -> Any:

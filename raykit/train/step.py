@@ -66,7 +66,9 @@ class Stepper:
         """
         live = self._built.live
         self.clear()
-        terms, asked = self._agree(self.accumulate(update, micro_batches), asked)
+        told = self.accumulate(update, micro_batches)
+        self._structure.require(update)  # before a step that would fail on it, without a name
+        terms, asked = self._agree(told, asked)
         clipped, norm, scale, skipped = False, math.nan, None, None
         lr = tuple([float(group["lr"]) for group in live.optimizer.param_groups])
         bad = [term[0] for term in terms if not math.isfinite(term[1])]
@@ -76,7 +78,7 @@ class Stepper:
                 bad = ["grad_norm"]
             if live.scheduler is not None:
                 step_schedule(live.scheduler, update)
-        self._structure.require(update)
+        self._structure.require_groups(update)
         figures = Figures(update, terms, lr, norm, clipped, elapsed_s, scale, skipped, bad)
         progress = live.progress
         progress.update = update

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import is_
 from typing import Any
 
@@ -103,14 +104,19 @@ class Structure:
         self._known = now
         self._remember()
 
+    def require_groups(self, update: int) -> None:
+        """The same, where a step has changed what the optimizer holds. Raises what `require` raises."""
+        if not _are_same(self._held_now(), self._held):
+            self.require(update)
+
     # --- the quick look -------------------------------------------------------------------------------------
 
     def _remember(self) -> None:
         named = dict(self._model.named_modules())
         self._names, self._modules = [*named], [*named.values()]
         self._training = [self._modes.get(name, module.training) for name, module in named.items()]
-        self._dicts = [d for module in self._modules for d in (module._modules, module._parameters)]
-        self._objects = [each for d in self._dicts for each in d.values()]
+        self._views = [d.values() for module in self._modules for d in (module._modules, module._parameters)]
+        self._objects = [*chain.from_iterable(self._views)]
         self._parameters = [*self._model.parameters()]
         self._shapes = self._shapes_now()
         self._buffers = [(module._buffers, module._non_persistent_buffers_set) for module in self._modules]
@@ -119,15 +125,12 @@ class Structure:
         self._held = self._held_now()
 
     def _is_as_remembered(self) -> bool:
-        objects, held = [each for d in self._dicts for each in d.values()], self._held_now()
         return (
-            len(objects) == len(self._objects)
-            and all(map(is_, objects, self._objects))
+            _are_same([*chain.from_iterable(self._views)], self._objects)
             and [p.requires_grad for p in self._parameters] == self._flags
             and self._shapes_now() == self._shapes
             and self._kinds_now() == self._kinds
-            and len(held) == len(self._held)
-            and all(map(is_, held, self._held))
+            and _are_same(self._held_now(), self._held)
         )
 
     def _shapes_now(self) -> list[torch.Size]:
@@ -163,6 +166,10 @@ class Structure:
             return tuple(frozenset(names) for names in named_groups(self._model, self._optimizer))
         except KeyError:  # a parameter that is not the model's, which is told by itself
             return ()
+
+
+def _are_same(objects: list[Any], others: list[Any]) -> bool:
+    return len(objects) == len(others) and all(map(is_, objects, others))
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[str, Kind]]:

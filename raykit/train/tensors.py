@@ -279,8 +279,9 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     Raises:
         GateError: it is sparse, has no data, or makes its values from other tensors.
     """
-    if tensor.layout is not torch.strided or tensor.is_meta or is_traceable_wrapper_subclass(tensor):
-        what = type(tensor).__qualname__ if tensor.layout is torch.strided else str(tensor.layout)
+    composed: bool = is_traceable_wrapper_subclass(tensor)
+    if composed or tensor.layout is not torch.strided or tensor.is_meta:
+        what = type(tensor).__qualname__ if composed else tensor.layout
         raise GateError(f"{name} is a tensor without plain bytes ({what}), which cannot be saved")
     return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.dtype is PAIRS else tensor
 
