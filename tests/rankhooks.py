@@ -114,3 +114,15 @@ def _bytes(data: Any) -> bytes:
     if callable(getattr(data, "read_at", None)):  # a file of Arrow's
         return bytes(data.read_at(data.size(), 0))
     return bytes(data)
+
+
+def first_format(through: int) -> None:
+    """This rank saves checkpoints as the first format had them, up to an update: those of an older version."""
+    from raykit.train.state import FIRST, Capture
+
+    true = Capture.take
+
+    def take(self: Any, live: Any, *, format: int = FIRST) -> None:
+        true(self, live, format=format if live.progress.update > through else FIRST)
+
+    Capture.take = take
