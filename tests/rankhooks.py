@@ -116,13 +116,13 @@ def _bytes(data: Any) -> bytes:
     return bytes(data)
 
 
-def first_format(through: int) -> None:
-    """This rank saves checkpoints as the first format had them, up to an update: those of an older version."""
+def older_version(argument: Any) -> None:
+    """This rank saves checkpoints as the first format had them, and does not know the newest fact."""
+    from raykit.train import facts
     from raykit.train.state import FIRST, Capture
 
-    true = Capture.take
-
-    def take(self: Any, live: Any, *, format: int = FIRST) -> None:
-        true(self, live, format=format if live.progress.update > through else FIRST)
-
-    Capture.take = take
+    take, here = Capture.take, facts.here
+    Capture.take = lambda self, live, *, format=FIRST: take(self, live, format=FIRST)
+    facts.here = lambda gang, threads: {
+        name: fact for name, fact in here(gang, threads).items() if name != "hash_seed"
+    }

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
@@ -23,6 +24,7 @@ from raykit.train.recipe import Recipe, asking
 from raykit.train.state import Live
 
 DTYPE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_NAME = {dtype: name for name, dtype in DTYPE.items()}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,6 +201,26 @@ def _few(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def require_norms(model: nn.Module) -> None:
+    """Let only batch norms pass whose statistics are of the type of their parameters: no CPU computes with others.
+
+    Raises:
+        GateError: one has other statistics; they stay as the recipe made them.
+    """
+    for name, module in model.named_modules():
+        if not isinstance(module, _NormBase) or module.running_mean is None or module.weight is None:
+            continue
+        parameters, statistics = module.weight.dtype, module.running_mean.dtype
+        if parameters != statistics and parameters in (torch.bfloat16, torch.float16):
+            raise GateError(
+                f"{name} has statistics of {statistics} and parameters of {parameters}",
+                field="run.dtype.params",
+                value=_NAME[parameters],
+                rule="one type for both, on a CPU; buffers stay as the recipe makes them",
+                remedy=f"model.to({parameters}) at the end of model(), or run.dtype.autocast in place of it",
+            )
 
 
 def autocast_of(device: torch.device, dtype: str) -> Callable[[], AbstractContextManager[Any]]:

@@ -23,7 +23,7 @@ from raykit.ids import digest_of, sha256
 from raykit.plan import Plan
 from raykit.reconcile import falls_short
 from raykit.records import Exactness, GateResult
-from raykit.train.build import Built, check_dtypes
+from raykit.train.build import Built, check_dtypes, require_norms
 from raykit.train.gang import Gang
 from raykit.train.schedule import step_through
 from raykit.train.state import Capture, hold, restore
@@ -61,10 +61,13 @@ def first_gate(bench: Bench, key: str) -> GateResult:
     The schedule is stepped through first, on objects that are built for it.
 
     Raises:
-        GateError: a dtype is not what the plan declares, or the schedule does not last as long as the run.
+        GateError: a dtype is not what the plan declares or cannot be computed with, or the schedule does not last as
+            long as the run.
     """
     start = time.perf_counter()
     live = bench.built.live
+    if bench.gang.device.type == "cpu":
+        require_norms(live.model)
     schedule = _schedule(bench)
     stepper = Stepper(bench.plan, live.recipe, bench.built, bench.gang)
     figures, _ = stepper.update(1, bench.micro_batches(0), Asked(), 0.0)

@@ -103,12 +103,16 @@ def test_a_checkpoint_of_before_is_gone_on_from_to_the_bit(nursery: Nursery, tmp
     plan = write_job(tmp_path / "job")
     whole, cut = (Launches(nursery, freeze_job(tmp_path / name, plan)) for name in ("whole", "cut"))
     assert [code for code, _ in whole.run()] == [0]
-    before = Launches(nursery, cut.task, hooks={"first_format": 20})
+    before = Launches(nursery, cut.task, hooks={"older_version": None})
     before.killed({"put": "update-00000015/1/manifest.json", "when": "before"})
     assert state_json(cut.task, 10)["format"] == 1
     assert [code for code, _ in cut.run()] == [0]
     assert (final_digest(cut.task), rows_bits(cut.task)) == (final_digest(whole.task), rows_bits(whole.task))
-    assert [commit.exactness for commit in state_of(cut.task).commits][-1] == "exact"
+    receipt = state_of(cut.task).attempts[-1].resume
+    assert receipt is not None and receipt.exactness == "exact"
+    assert [(each.what, each.was, each.now, each.allows) for each in receipt.differences] == [
+        ("hash_seed", "not recorded", "0", "exact")
+    ]
 
 
 SET_GROUPS = """

@@ -15,7 +15,7 @@ from torch import nn
 
 from raykit.errors import CorruptError, GateError, PlanError
 from raykit.train.base import Base, load_base
-from raykit.train.build import make_model
+from raykit.train.build import make_model, require_norms
 from raykit.train.state import FIRST, Capture, format_of, restore, restore_model
 from raykit.train.tensors import HostCopy, read_tensors
 
@@ -80,6 +80,19 @@ def test_what_is_cast_is_listed() -> None:
         "cast from float32 to bfloat16, as run.dtype.params says: body.0.weight, body.0.bias, body.1.weight and 3 more",
     )
     assert Run(Counts()).built.said == ()
+
+
+def test_statistics_that_no_cpu_computes_with_are_refused_by_name() -> None:
+    """They stay what the recipe made them, so that the recipe has to say it."""
+    wanted = SimpleNamespace(params="bfloat16", optimizer="bfloat16", autocast="none")
+    run = Run(dtype=wanted)
+    with pytest.raises(
+        GateError, match=r"body.1 has statistics of torch.float32 and parameters of torch.bfloat16"
+    ):
+        require_norms(run.live.model)
+    run.live.model.to(torch.bfloat16)
+    require_norms(run.live.model)
+    require_norms(Run().live.model)
 
 
 def test_counters_and_complex_tensors_are_trained_and_resumed_to_the_bit() -> None:
