@@ -13,6 +13,7 @@ import pytest
 import torch
 from smallrun import Net, Run, Small, is_exact
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from raykit.errors import GateError
 from raykit.train.structure import Structure
@@ -216,6 +217,32 @@ class Caches(Small):
 
 def test_caches_that_are_not_saved_may_grow() -> None:
     assert len(Run(Caches()).to(6)) == 6
+
+
+def wrapped(make: Callable[[], nn.Module]) -> type[Small]:
+    class Wrapped(Small):
+        def model(self, params: Any) -> nn.Module:
+            return make()
+
+    return Wrapped
+
+
+def normed() -> nn.Module:
+    model = Net()
+    parametrizations.weight_norm(model.head)
+    parametrizations.spectral_norm(model.body[0])
+    return model
+
+
+CLEAN = {
+    "a compiled model": lambda: torch.compile(Net(), backend="eager"),
+    "weight norm and spectral norm": normed,
+}
+
+
+@pytest.mark.parametrize("what", CLEAN)
+def test_clean_models_are_not_accused(what: str) -> None:
+    assert len(Run(wrapped(CLEAN[what])()).to(4)) == 4
 
 
 def test_a_head_that_is_exchanged_in_both_places_is_no_other_structure() -> None:
