@@ -83,7 +83,7 @@ def _run(contender: str, job: Job) -> Times:
             [sys.executable, "-W", "ignore", "-m", "benchmarks.contender", contender, str(spec), str(ticks)],
             check=True,
             stdout=sys.stderr,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
         )
         began = json.loads(ticks.read_text())
     assert len(began) == job.updates

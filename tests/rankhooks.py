@@ -120,3 +120,15 @@ def _bytes(data: Any) -> bytes:
     if callable(getattr(data, "read_at", None)):  # a file of Arrow's
         return bytes(data.read_at(data.size(), 0))
     return bytes(data)
+
+
+def older_version(argument: Any) -> None:
+    """This rank saves checkpoints as the first format had them, and does not know the newest fact."""
+    from raykit.train import facts
+    from raykit.train.state import FIRST, Capture
+
+    take, here = Capture.take, facts.here
+    Capture.take = lambda self, live, *, format=FIRST: take(self, live, format=FIRST)
+    facts.here = lambda gang, threads: {
+        name: fact for name, fact in here(gang, threads).items() if name != "hash_seed"
+    }

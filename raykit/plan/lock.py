@@ -31,6 +31,7 @@ def contract(plan: Plan) -> dict[str, Any]:
     - `run.batch`, `run.accumulate`, `run.workers`: which samples meet in one update, and in which order their
       gradients are summed. The last two change bits, not the samples.
     - `run.seed`, `run.clip`, `run.dtype`, `run.deterministic`, `run.shard`: randomness, and arithmetic.
+    - `run.evaluating`, where it is given: which modules keep dropout off, and the statistics that they have.
     - `run.stop`: when the run ends. A rule counts evaluations, so `run.evaluate_every` is part of a rule, and
       of nothing else.
 
@@ -58,6 +59,7 @@ def contract(plan: Plan) -> dict[str, Any]:
             "dtype": run.dtype.plain(),
             "deterministic": run.deterministic,
             "stop": _stop(plan),
+            **({} if run.evaluating is None else {"evaluating": list(run.evaluating)}),
         },
     }
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from raykit.data.randomness import HASH_SEED
 from raykit.plan import Plan
 from raykit.plan import differences as plan_differences
 from raykit.records import CODE_OF, Difference, Exactness
@@ -35,7 +38,11 @@ FACT_ALLOWS: dict[str, Exactness] = {
     "numpy": "state-exact",
     "python": "state-exact",
     "raykit": "state-exact",
+    "hash_seed": "state-exact",
 }
+
+NOT_RECORDED = "not recorded"
+"""Of an attempt that began before the fact was asked for: nothing says that it differed."""
 
 PLAN_ALLOWS: dict[str, Exactness] = {
     "run.workers": "order-exact",
@@ -58,7 +65,13 @@ def here(gang: Gang, threads: int) -> dict[str, str]:
         "numpy": np.__version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "raykit": metadata.version("raykit"),
+        "hash_seed": _hash_seed(),
     }
+
+
+def _hash_seed() -> str:
+    """What this process hashes text with, which is settled before it begins."""
+    return os.environ.get("PYTHONHASHSEED", "random") if sys.flags.hash_randomization else HASH_SEED
 
 
 def _device_model(device: torch.device) -> str:
@@ -68,13 +81,14 @@ def _device_model(device: torch.device) -> str:
 
 
 def of_facts(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
-    """The facts that differ."""
+    """The facts that differ. One that was not recorded then is named, and leaves `exact`."""
     for name in sorted(was.keys() | now.keys()):
-        before, after = was.get(name, "not recorded"), now.get(name, "not recorded")
+        before, after = was.get(name, NOT_RECORDED), now.get(name, NOT_RECORDED)
         if name == "device_model" and name not in now:
             continue  # a launch does not know the accelerators of other machines; the worker compares its own
         if before != after:
-            yield Difference(what=name, was=before, now=after, allows=_allows(name))
+            left = "exact" if before == NOT_RECORDED else _allows(name)
+            yield Difference(what=name, was=before, now=after, allows=left)
 
 
 def _allows(fact: str) -> Exactness:
@@ -139,7 +153,7 @@ def expected(plan: Plan, outside: Mapping[str, str], *, there: int) -> dict[str,
     device = torch.device(local_device(plan, there))
     known = device.type == "cpu" or accelerators_here() > 0
     gang = Gang(rank=0, world=plan.run.workers, device=device if known else torch.device("cpu"))
-    found = {**here(gang, plan.run.threads), **outside}
+    found = {**here(gang, plan.run.threads), **outside, "hash_seed": HASH_SEED}
     if not known:
         found["device"] = device.type
         del found["device_model"]

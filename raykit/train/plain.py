@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
+from raykit.data.randomness import HASH_SEED
 from raykit.errors import RaykitError
 from raykit.train.directive import Directive
 from raykit.train.gang import Gang
@@ -59,5 +61,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if ending.reason == "completed" else 4
 
 
+def _hash_as_workers_do() -> None:
+    """Begin this process anew where it hashes text by another seed: that is settled before it begins."""
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        os.environ["PYTHONHASHSEED"] = HASH_SEED
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this very program
+
+
 if __name__ == "__main__":
+    _hash_as_workers_do()
     sys.exit(main())

@@ -25,8 +25,9 @@ from raykit.plan import Plan
 from raykit.reconcile import falls_short
 from raykit.records import Exactness, GateResult
 from raykit.train import learning
-from raykit.train.build import Built, check_dtypes
+from raykit.train.build import Built, check_dtypes, require_norms
 from raykit.train.gang import Gang
+from raykit.train.schedule import step_through
 from raykit.train.state import Capture, hold, restore
 from raykit.train.step import Asked, Stepper
 from raykit.train.unsaved import content_or_none, unsaved
@@ -59,11 +60,17 @@ def gate_key(
 def first_gate(bench: Bench, key: str) -> GateResult:
     """Do update 1 and look at everything it touched; then put everything back.
 
+    The schedule is stepped through first, on objects that are built for it.
+
     Raises:
-        GateError: a dtype is not what the plan declares.
+        GateError: a dtype is not what the plan declares or cannot be computed with, or the schedule does not last as
+            long as the run.
     """
     start = time.perf_counter()
     live = bench.built.live
+    if bench.gang.device.type == "cpu":
+        require_norms(live.model)
+    schedule = _schedule(bench)
     stepper = Stepper(bench.plan, live.recipe, bench.built, bench.gang)
     figures, _ = stepper.update(1, bench.micro_batches(0), Asked(), 0.0)
     bad = list(figures.nonfinite)
@@ -83,6 +90,7 @@ def first_gate(bench: Bench, key: str) -> GateResult:
         if idle is not None
         else f"loss {loss:.4g}, gradient norm {figures.grad_norm:.4g}, first update finite"
     )
+    found = "; ".join([found, *schedule, *bench.built.said])
     return GateResult(
         gate="first",
         key=key,
@@ -91,6 +99,13 @@ def first_gate(bench: Bench, key: str) -> GateResult:
         found=found,
         took_s=round(time.perf_counter() - start, 3),
     )
+
+
+def _schedule(bench: Bench) -> list[str]:
+    said: list[str | None] = []
+    built = bench.rebuild()
+    bench.gang.all_agree(lambda: said.append(step_through(built, bench.plan.run.updates)))
+    return [each for each in said if each is not None]
 
 
 def resume_gate(bench: Bench, key: str) -> GateResult:

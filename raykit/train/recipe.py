@@ -310,9 +310,16 @@ def asking(
     except (
         Exception
     ) as error:  # anything a recipe raises is about the recipe, and belongs to the plan's findings
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frame = _frame_of(error)
         raise PlanError(
             f"{what} raised {type(error).__name__}: {str(error)[:300]}",
             field=field or what,
             rule=f"see {Path(frame.filename).name}, line {frame.lineno}: {frame.line or ''}".strip(),
         ) from error
+
+
+def _frame_of(error: BaseException) -> traceback.FrameSummary:
+    """Where the recipe stood when it was raised: in its own code, rather than in a library that it called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
+    return (own or frames)[-1]

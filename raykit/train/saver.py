@@ -22,6 +22,7 @@ from raykit.store.log import RunLog
 from raykit.train.gang import Gang
 from raykit.train.hold import patiently
 from raykit.train.overlap import Overlap
+from raykit.train.replicas import require_one_replica
 from raykit.train.rows import Rows, Stamp
 from raykit.train.state import Capture, Live
 
@@ -116,10 +117,13 @@ class Saver:
         """Copy the live state and write it beside training.
 
         Raises:
+            GateError: the replicas of the ranks have parted.
             RaykitError: whatever stopped the save before this one.
         """
         start = time.perf_counter()
         self.drain()
+        if self._gang.world > 1:
+            self._capture.parted = require_one_replica(live, self._gang)
         self._capture.take(live)
         self._exactness = self._left()
         self.blocked_s = time.perf_counter() - start

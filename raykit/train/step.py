@@ -27,6 +27,8 @@ from raykit.train.learning import require_attached
 from raykit.train.loader import naming, to_device
 from raykit.train.recipe import LossTerm, Recipe
 from raykit.train.rows import Figures
+from raykit.train.schedule import step_schedule
+from raykit.train.structure import Structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Stepper:
         self._recipe = recipe
         self._built = built
         self._gang = gang
-        self._parameters = [p for p in built.live.model.parameters() if p.requires_grad]
+        live = built.live
+        self._structure = Structure(live.model, live.optimizer, built.modes, world=gang.world)
         self._names: tuple[str, ...] | None = None
         self._on_cpu = gang.device.type == "cpu"
 
@@ -59,11 +62,14 @@ class Stepper:
         """Do update `update` (from 1). A loss or gradient that is not finite is told, and not stepped on.
 
         Raises:
-            GateError: the recipe's terms are not what they were, or cannot be averaged.
+            GateError: the recipe's terms are not what they were, or cannot be averaged; the model is not in its mode,
+                or has become one that no resume builds; or the schedule ends before the run.
         """
         live = self._built.live
-        live.optimizer.zero_grad(set_to_none=True)
-        terms, asked = self._agree(self.accumulate(update, micro_batches), asked)
+        self.clear()
+        told = self.accumulate(update, micro_batches)
+        self._structure.require(update)  # before a step that would fail on it, without a name
+        terms, asked = self._agree(told, asked)
         clipped, norm, scale, skipped = False, math.nan, None, None
         lr = tuple([float(group["lr"]) for group in live.optimizer.param_groups])
         bad = [term[0] for term in terms if not math.isfinite(term[1])]
@@ -72,7 +78,8 @@ class Stepper:
             if skipped is None and not math.isfinite(norm):
                 bad = ["grad_norm"]
             if live.scheduler is not None:
-                live.scheduler.step()
+                step_schedule(live.scheduler, update)
+        self._structure.require_groups(update)
         figures = Figures(update, terms, lr, norm, clipped, elapsed_s, scale, skipped, bad)
         progress = live.progress
         progress.update = update
@@ -80,12 +87,22 @@ class Stepper:
         progress.skipped += bool(skipped)
         return figures, asked
 
+    def clear(self) -> None:
+        """Every gradient of the model, also of what no optimizer holds."""
+        self._built.live.optimizer.zero_grad(set_to_none=True)
+        for parameter in self._structure.parameters:
+            parameter.grad = None
+
     def accumulate(self, update: int, micro_batches: Iterator[Any]) -> list[list[Told]]:
         """Forward and backward of every micro-batch: gradients are left in place, nothing is stepped.
 
         Returns the terms of each micro-batch.
+
+        Raises:
+            GateError: the model is not in the mode that it was built in.
         """
         told: list[list[Told]] = []
+        self._structure.require_modes(update, "before the forward pass")
         wrapped = self._built.wrapped
         for micro in range(self._run.accumulate):
             batch = to_device(next(micro_batches), self._gang.device)
@@ -97,6 +114,7 @@ class Stepper:
                 else:
                     with wrapped.no_sync():
                         told.append(self._forward_backward(batch))
+        self._structure.require_modes(update, "after losses()")
         return told
 
     def _forward_backward(self, batch: Any) -> list[Told]:
@@ -157,10 +175,11 @@ class Stepper:
         live = self._built.live
         if live.scaler is not None:
             live.scaler.unscale_(live.optimizer)
+        trained = [p for p in self._structure.parameters if p.requires_grad]
         if self._run.clip is not None:
-            norm = float(clip_grad_norm_(self._parameters, self._run.clip))
+            norm = float(clip_grad_norm_(trained, self._run.clip))
         else:
-            norm = float(get_total_norm([p.grad for p in self._parameters if p.grad is not None]))
+            norm = float(get_total_norm([p.grad for p in trained if p.grad is not None]))
         clipped = self._run.clip is not None and norm > self._run.clip
         if live.scaler is not None:
             scale = float(live.scaler.get_scale())

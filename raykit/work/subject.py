@@ -29,7 +29,7 @@ from raykit.train.gang import Gang
 from raykit.train.hanging import apart, ids_on, require_all_saved
 from raykit.train.looking import Asked, Watch
 from raykit.train.params import check_params
-from raykit.train.state import STATE, read_state, restore_model
+from raykit.train.state import STATE, format_of, read_state, restore_model
 from raykit.train.surroundings import code_outside
 
 MODEL = "model.safetensors"
@@ -74,6 +74,7 @@ class Room:
         """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
         here = facts.here(Gang(rank=0, world=1, device=self.device), threads)
         del here["world_size"]  # one unit is run at a time, whatever trained the weights
+        del here["hash_seed"]  # contracts of before have none, and each worker is started with the same
         return {**here, **self.outside}
 
     def subject(
@@ -98,7 +99,7 @@ class Room:
                 named=tuple(state) if isinstance(state, dict) else (),
             )
             self._shown.append(True)
-        restore_model(model, files[MODEL])
+        restore_model(model, files[MODEL], format=format_of(files))
         if hasattr(recipe, "load_state_dict"):
             recipe.load_state_dict(state)
         model.eval()
