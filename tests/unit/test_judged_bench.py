@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from plainrun import freeze_job
+from test_qc_plan import job as qc_job
 from test_qc_unit import PROBE, Job, _as_it_was, findings  # noqa: F401 - the fixture is used by every test
 
-from raykit.errors import GateError
+from raykit.errors import CorruptError, GateError
 from raykit.records import Receipt
+from raykit.store.local import LocalStore
+from raykit.store.plans import newest_stored_lock
 from raykit.work import qc_unit
+from raykit.work.related import batches, micro_batch
 
 PLAIN: dict[str, Any] = {"fields": {}, "fail": {"ratio": "> 2"}, "metrics": ()}
 BARE = "evaluate = embed = classify = text = panels = losses_given = fields = None\n"
@@ -193,6 +198,24 @@ def test_a_term_that_says_so_is_examined_in_batches_of_one_size(
         own = min(4, len(units) - at)
         values += [float(torch.nn.functional.cross_entropy(logits, torch.arange(4)))] * own
     assert ratio == pytest.approx(sum(values) / len(values) / 1.386, rel=0.02)
+
+
+def test_batches_are_as_large_as_the_micro_batches_of_the_plan(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    freeze_job(root, qc_job(tmp_path))
+    store = LocalStore(root)
+    lock = newest_stored_lock(store, "tiny")
+    assert lock is not None and lock.suite is not None
+    assert micro_batch(store, "tiny", lock.suite, "main") == lock.micro_batch == 12
+    with pytest.raises(CorruptError):
+        micro_batch(store, "tiny", "0" * 64, "main")
+
+
+def test_the_last_batch_is_filled_up_from_the_start() -> None:
+    found = [(list(own), list(whole)) for own, whole in batches("abcdefg", 3)]
+    assert found[:2] == [(["a", "b", "c"], ["a", "b", "c"]), (["d", "e", "f"], ["d", "e", "f"])]
+    assert found[2] == (["g"], ["g", "a", "b"])
+    assert [list(whole) for _, whole in batches("ab", 3)] == [["a", "b"]]
 
 
 RIGHT = {

@@ -24,7 +24,7 @@ from raykit.train.gang import Gang, alone
 from raykit.train.loader import Keyed
 from raykit.train.probes import Bench, first_gate
 from raykit.train.recipe import LossTerm
-from raykit.train.state import hold
+from raykit.train.state import Capture, Live, hold
 from raykit.train.step import Asked, Stepper
 
 ROWS = 10
@@ -320,6 +320,21 @@ def test_weights_that_are_no_numbers_end_no_run() -> None:
         model.bias.fill_(float("nan"))
     with pytest.raises(GateError, match="nothing finite to keep: after update 20, bias is not finite"):
         learning.require_finite(model, 20)
+
+
+def test_a_save_names_what_is_no_number() -> None:
+    """covers FAULT-B12: NaN anywhere, infinity in a parameter; a mask may be infinite."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    capture = Capture(rank=0, pin=False)
+    live = Live(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    capture.take(live)
+    assert capture.broken() == ()
+    with torch.no_grad():
+        model[0].weight[0, 0] = torch.inf
+        model[1].running_var[1] = torch.nan  # type: ignore[index,operator]
+    capture.take(live)
+    assert set(capture.broken()) == {"0.weight", "1.running_var"}
 
 
 # --- rows that are related ----------------------------------------------------------------------------------
