@@ -140,6 +140,7 @@ class Loop:
             last = update == plan.updates or self._stops_early()
             reason = self._save_reason(update, last, asked)
             if reason is not None:
+                stepper.look_closer()
                 self.save(reason)
             if last:
                 return self._completed()

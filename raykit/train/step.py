@@ -90,8 +90,16 @@ class Stepper:
     def clear(self) -> None:
         """Every gradient of the model, also of what no optimizer holds."""
         self._built.live.optimizer.zero_grad(set_to_none=True)
-        for parameter in self._structure.parameters:
+        for parameter in self._structure.unheld:
             parameter.grad = None
+
+    def look_closer(self) -> None:
+        """See that what is about to be saved is what a resume builds.
+
+        Raises:
+            GateError: it is not.
+        """
+        self._structure.require_closely(self._built.live.progress.update)
 
     def accumulate(self, update: int, micro_batches: Iterator[Any]) -> list[list[Told]]:
         """Forward and backward of every micro-batch: gradients are left in place, nothing is stepped.
@@ -175,7 +183,7 @@ class Stepper:
         live = self._built.live
         if live.scaler is not None:
             live.scaler.unscale_(live.optimizer)
-        trained = [p for p in self._structure.parameters if p.requires_grad]
+        trained = self._structure.trained
         if self._run.clip is not None:
             norm = float(clip_grad_norm_(trained, self._run.clip))
         else:
@@ -187,8 +195,15 @@ class Stepper:
             live.scaler.update()
             return norm, clipped, scale, not math.isfinite(norm)
         if math.isfinite(norm):
-            live.optimizer.step()
+            self._step_optimizer()
         return norm, clipped, None, None
+
+    def _step_optimizer(self) -> None:
+        try:
+            self._built.live.optimizer.step()
+        except RuntimeError:  # another structure may be why, and has a name
+            self._structure.require_closely(self._built.live.progress.update + 1)
+            raise
 
 
 def _total(terms: Iterable[LossTerm]) -> torch.Tensor:

@@ -1,9 +1,10 @@
 """What a checkpoint takes for granted: which tensors a model has, and which of them its optimizer holds.
 
 A resume builds what the recipe's methods build, and puts the saved values into it. What has another structure by then
-has no place there, and no later start would find out why. So each update compares, by identity and in microseconds,
-and looks closer only where something is not the object that it was. What can be saved and put back is let through:
-`requires_grad`, and groups that are added to the optimizer. Anything else is refused at the update where it changes.
+has no place there, and no later start would find out why. So each update compares by identity, in microseconds, and
+looks closer only where something is not the object that it was; before each save everything is looked at. What can be
+saved and put back is let through: `requires_grad`, and groups that are added to the optimizer. Anything else is refused
+at the update where it changes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from raykit.errors import GateError
 from raykit.train.optimizer_state import named_groups, require_in_model
 
 FINAL = "make it at its final size in model(), or keep it in the recipe's state_dict()"
+
+_training = itemgetter("training")
 
 Kind = tuple[torch.Size, torch.dtype] | None
 """Shape and dtype; None of what is registered without a value."""
@@ -52,9 +55,14 @@ class Structure:
         self._remember()
 
     @property
-    def parameters(self) -> list[nn.Parameter]:
-        """All parameters of the model, in its order."""
-        return self._parameters
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that train, in the model's order."""
+        return self._trained
+
+    @property
+    def unheld(self) -> list[nn.Parameter]:
+        """The parameters whose gradients the optimizer does not clear: those that it does not hold."""
+        return self._unheld
 
     def require_modes(self, update: int, when: str) -> None:
         """Let a model pass only in the mode that it was built in.
@@ -62,14 +70,14 @@ class Structure:
         Raises:
             GateError: a module trains that should not, or the other way round.
         """
-        if [module.training for module in self._modules] == self._training:
+        if [*map(_training, self._attributes)] == self._training:
             return
         changed = [
             name or "the model"
             for name, module, mode in zip(self._names, self._modules, self._training, strict=True)
             if module.training is not mode
         ]
-        module = self._modules[0] if changed[0] == "the model" else self._model.get_submodule(changed[0])
+        module = self._model if changed[0] == "the model" else self._model.get_submodule(changed[0])
         raise GateError(
             f"update {update}: {when}, {_few(changed)} {_are(changed)} in "
             f"{'training' if module.training else 'evaluation'} mode, and {_are(changed)} built in the other",
@@ -85,8 +93,16 @@ class Structure:
         Raises:
             GateError: it has changed into one that no resume builds; what has, and at which update.
         """
-        if self._is_as_remembered():
-            return
+        if not self._is_as_remembered():
+            self.require_closely(update)
+
+    def require_groups(self, update: int) -> None:
+        """The same after a step, where that has changed how much the optimizer holds. Raises what `require` raises."""
+        if self._sizes_now() != self._sizes:
+            self.require_closely(update)
+
+    def require_closely(self, update: int) -> None:
+        """The same by every name, shape and type. Raises what `require` raises."""
         now = self._look()
         for why, remedy in _changes(self._known, now, self._world):
             raise GateError(
@@ -104,50 +120,53 @@ class Structure:
         self._known = now
         self._remember()
 
-    def require_groups(self, update: int) -> None:
-        """The same, where a step has changed what the optimizer holds. Raises what `require` raises."""
-        if not _are_same(self._held_now(), self._held):
-            self.require(update)
-
     # --- the quick look -------------------------------------------------------------------------------------
 
     def _remember(self) -> None:
-        named = dict(self._model.named_modules())
+        """Hold on to what the quick look compares. It goes by dicts, since those are nearer than attributes."""
+        named = {name: module for name, module in self._model.named_modules() if "training" in vars(module)}
         self._names, self._modules = [*named], [*named.values()]
+        self._attributes = [vars(module) for module in self._modules]
         self._training = [self._modes.get(name, module.training) for name, module in named.items()]
-        self._views = [d.values() for module in self._modules for d in (module._modules, module._parameters)]
+        modules = [*self._model.modules()]
+        tables = [table for m in modules for table in (m._modules, m._parameters)]
+        self._tables = [*tables, *(m._buffers for m in modules)]
+        self._entries = sum(map(len, self._tables))
+        self._views = [table.values() for table in tables if table]
         self._objects = [*chain.from_iterable(self._views)]
-        self._parameters = [*self._model.parameters()]
-        self._shapes = self._shapes_now()
-        self._buffers = [(module._buffers, module._non_persistent_buffers_set) for module in self._modules]
+        self._buffers = [(m._buffers, m._non_persistent_buffers_set) for m in modules if m._buffers]
         self._kinds = self._kinds_now()
+        self._held, self._sizes = self._held_now(), self._sizes_now()
+        held = {id(parameter) for parameter in self._held}
+        self._parameters = [*self._model.parameters()]
         self._flags = [p.requires_grad for p in self._parameters]
-        self._held = self._held_now()
+        self._trained = [p for p in self._parameters if p.requires_grad]
+        clears = type(self._optimizer).zero_grad is torch.optim.Optimizer.zero_grad
+        self._unheld = [p for p in self._parameters if not clears or id(p) not in held]
 
     def _is_as_remembered(self) -> bool:
         return (
-            _are_same([*chain.from_iterable(self._views)], self._objects)
+            sum(map(len, self._tables)) == self._entries
+            and _are_same([*chain.from_iterable(self._views)], self._objects)
             and [p.requires_grad for p in self._parameters] == self._flags
-            and self._shapes_now() == self._shapes
             and self._kinds_now() == self._kinds
+            and self._sizes_now() == self._sizes
             and _are_same(self._held_now(), self._held)
         )
-
-    def _shapes_now(self) -> list[torch.Size]:
-        return [p.shape for p in self._parameters]
 
     def _kinds_now(self) -> list[Any]:
         return [
             buffer if buffer is None else (buffer.shape, buffer.dtype)
             for buffers, passing in self._buffers
-            if buffers
             for name, buffer in buffers.items()
             if name not in passing
         ]
 
     def _held_now(self) -> list[Any]:
-        """The parameters in the optimizer, with None between two groups."""
-        return [each for group in self._optimizer.param_groups for each in (*group["params"], None)]
+        return [each for group in self._optimizer.param_groups for each in group["params"]]
+
+    def _sizes_now(self) -> list[int]:
+        return [len(group["params"]) for group in self._optimizer.param_groups]
 
     # --- the closer look ------------------------------------------------------------------------------------
 
