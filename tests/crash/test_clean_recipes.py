@@ -92,7 +92,7 @@ def taken_as_it_is(undisturbed: Run, failed: Run) -> None:
     state = state_of(failed.task)
     assert [attempt.attempt for attempt in state.attempts] == [1, 2]
     resume = state.attempts[-1].resume
-    assert resume is not None and resume.update in (2, 4), "it was meant to go on in its middle"
+    assert resume is not None and resume.update == 4, "it was meant to go on in its middle"
     assert [gate for gate, result in state.gates.items() if not result.passed] == []
     assert final_digest(failed.task) == final_digest(undisturbed.task)
     assert rows_bits(failed.task) == rows_bits(undisturbed.task)

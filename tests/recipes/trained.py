@@ -11,6 +11,7 @@ anew, from the frozen copy.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import pytest
 import torch
 from plainrun import freeze_job, state_of, take
 
-from raykit.errors import StoreUnavailableError
+from raykit.errors import RaykitError, StoreUnavailableError
 from raykit.records import Exactness
 from raykit.train.directive import Directive
 from raykit.train.gang import alone
@@ -90,16 +91,27 @@ def write(folder: Path, code: str, edits: Mapping[str, str] | None = None, *, na
     return path
 
 
-class _Stopping(Directive):
-    """A directive under which training fails at an update."""
+class _Failing(Directive):
+    """A directive under which training fails in an update, once every save that has begun is durable."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, update: int) -> None:
         super().__init__()
-        self._left = at
+        self._updates = update
+        self._saves = 0
+        self._durable = threading.Semaphore(0)
+
+    def saved(self) -> None:
+        super().saved()
+        self._saves += 1
+
+    def save_took(self, seconds: float) -> None:
+        super().save_took(seconds)
+        self._durable.release()
 
     def ask(self) -> Asked:
-        self._left -= 1
-        if self._left == 0:
+        self._updates -= 1
+        if self._updates == 0:
+            assert all(self._durable.acquire(timeout=30) for _ in range(self._saves))
             raise StoreUnavailableError("the store is away for good", remedy="wait")
         return super().ask()
 
@@ -117,7 +129,14 @@ class Run:
     def fail(self, update: int) -> None:
         """One attempt fails in that update of its own. The rows before it are durable, its checkpoint may not be."""
         with pytest.raises(StoreUnavailableError, match="away for good"):
-            self._attempt(_Stopping(update))
+            self._attempt(_Failing(update))
+
+    def attempt(self, *, fails_in: int | None = None) -> str:
+        """One attempt, whatever comes of it: how it ended, or why it was refused."""
+        try:
+            return self._attempt(Directive() if fails_in is None else _Failing(fails_in)).reason
+        except RaykitError as error:
+            return f"{error.kind}: {error}"
 
     def _attempt(self, directive: Directive) -> Ending:
         with own_process():
