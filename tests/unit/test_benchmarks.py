@@ -110,9 +110,9 @@ def test_two_checkouts_take_turns_and_the_first_round_is_not_counted() -> None:
 
 
 def test_a_start_ends_with_the_commit_of_update_0(tmp_path: Path) -> None:
-    from benchmarks.against import first_commit_at
     from makerun import RunMaker
 
+    from benchmarks.against import first_commit_at
     from raykit.store.local import LocalStore
 
     maker = RunMaker(LocalStore(tmp_path))
