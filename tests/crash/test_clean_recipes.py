@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from plainrun import final_digest, rows_bits, state_of
 from recipes.clean import CLEAN, Clean
-from recipes.trained import Run, accused, frozen_plan, frozen_run, said_exact
+from recipes.trained import Run, accused, classes, frozen_plan, frozen_run, said_exact
 
 TOP = Path(__file__).parents[2]
 
@@ -97,7 +97,7 @@ def taken_as_it_is(undisturbed: Run, failed: Run) -> None:
     assert final_digest(failed.task) == final_digest(undisturbed.task)
     assert rows_bits(failed.task) == rows_bits(undisturbed.task)
     for run in (undisturbed, failed):
-        assert said_exact(run.task)
+        assert said_exact(run.task) and classes(run.task) == {"exact"}
         assert accused(run.task) == []
 
 

@@ -17,7 +17,7 @@ import pytest
 from nursery import Nursery
 from plainrun import Launches, final_digest, rows_bits, state_of
 from recipes.declared import KINDS, UPDATES
-from recipes.trained import accused, frozen_run, said_exact
+from recipes.trained import accused, classes, frozen_run, said_exact
 
 from raykit.store.local import LocalStore
 from raykit.testing.invariants import check_invariants
@@ -93,6 +93,6 @@ def test_a_kill_at_a_random_moment(
     assert final_digest(run.task) == digest
     assert rows_bits(run.task) == rows
     assert [attempt.attempt for attempt in state_of(run.task).attempts] == [1, 2]
-    assert said_exact(run.task)
+    assert said_exact(run.task) and classes(run.task) == {"exact"}
     assert accused(run.task) == []
     check_invariants(LocalStore(run.task.root))

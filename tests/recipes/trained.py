@@ -21,6 +21,7 @@ import pytest
 import torch
 from plainrun import freeze_job, state_of, take
 
+import raykit
 from raykit.errors import RaykitError, StoreUnavailableError
 from raykit.records import Exactness
 from raykit.train.directive import Directive
@@ -169,17 +170,18 @@ def own_process() -> Iterator[None]:
 
 
 def classes(task: Task) -> set[Exactness]:
-    """Every class that the run's log gives: to its checkpoints, its resumes, and to what was found or compared."""
+    """Every class in the run's log: of its gates, checkpoints and resumes, and of what was found or compared."""
     state = state_of(task)
     given = {commit.exactness for commit in state.commits}
     given |= {attempt.resume.exactness for attempt in state.attempts if attempt.resume is not None}
-    lowered = (getattr(event, "lowers", None) for event in state.events)
-    return given | {each for each in lowered if each is not None}
+    later = (getattr(event, name, None) for event in state.events for name in ("lowers", "exactness"))
+    return given | {each for each in later if each is not None}
 
 
 def said_exact(task: Task) -> bool:
-    """Whether anybody who asks is told that this run is exact: the one place that knows the words."""
-    return classes(task) <= {"exact"}
+    """Whether whoever asks is told that this run is exact: the one place that knows where it is said."""
+    shown = getattr(raykit.open(task.root).run(task.experiment), "exactness", None)
+    return classes(task) <= {"exact"} if shown is None else bool(shown.exactness == "exact")
 
 
 def accused(task: Task) -> list[str]:
