@@ -5,12 +5,17 @@ See `stores/before/make.py` for what is in it and how it was made.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import lzma
+import platform
 import tarfile
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
+import numpy as np
+import torch
 from plainrun import RUN
 
 from raykit.reconcile import fold
@@ -18,9 +23,7 @@ from raykit.records import RunEntry, RunRecord
 from raykit.store import layout
 from raykit.store.local import LocalStore
 from raykit.store.log import Log
-from raykit.store.plans import read_plan
 from raykit.train import frozen
-from raykit.train.facts import expected
 from raykit.train.inputs import Task
 
 PACKED = Path(__file__).parent / "stores" / "before" / "store.tar.xz"
@@ -74,11 +77,23 @@ class Before:
     def elsewhere(self, experiment: str = STOPPED) -> list[str]:
         """The facts that its first attempt recorded and that are others here."""
         log = Log(self.store, layout.run_log(experiment, RUN), RunEntry, by="test")
-        was = fold(log.refresh()).attempts[0].facts
-        now = expected(read_plan(self.store, experiment, self.record(experiment).plan))
-        return sorted(name for name, value in was.items() if now.get(name) != value)
+        was, now = fold(log.refresh()).attempts[0].facts, _here()
+        return sorted(name for name, value in now.items() if was[name] != value)
 
     def bytes(self) -> dict[str, bytes]:
         """Every object, but for snapshots, which are replaced at any time and believed by nobody."""
         keys = (each.key for each in self.store.list(""))
         return {key: self.store.get(key) for key in keys if not key.endswith("snapshot.jsonl")}
+
+
+def _here() -> dict[str, str]:
+    """What its facts of a machine are on this one. The others are the plan's."""
+    return {
+        "device_model": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "torch_build": hashlib.sha256(torch.__config__.show().encode()).hexdigest()[:16],
+        "numpy": np.__version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "raykit": metadata.version("raykit"),
+    }

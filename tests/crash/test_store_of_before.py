@@ -5,6 +5,7 @@ covers I1 I4 I5 I14, FORMAT: what is stored can be read for good
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_every_fact_that_it_holds_is_shown(before: Before, raykit: Raykit) -> No
     assert (examined["state"], examined["update"]) == ("completed", 20)
     text = raykit("status").out
     assert "2 ok" in text
-    assert "tiny/points: running, 18 of 60 rows accounted for" in text
+    assert re.search(r"tiny/points: .*18 of 60 rows accounted for", text)
     assert genray.CANDIDATE in raykit("candidates", "list").out
 
 
@@ -141,10 +142,12 @@ def test_a_killed_run_ends_as_one_of_today(resumed: tuple[Any, ...]) -> None:
     if before.elsewhere():
         assert receipt.exactness == lowest(receipt.differences) != "exact"
         assert receipt.amendment is not None
-        return
+    else:
+        assert [commit.exactness for commit in state_of(run.task).commits] == ["exact"] * 5
+    if set(before.elsewhere()) - {"raykit"}:
+        return  # other arithmetic
     assert [name for name, tensor in ended.items() if not same(tensor, undisturbed[name])] == []
     assert rows_bits(run.task) == rows_bits(today.task)
-    assert [commit.exactness for commit in state_of(run.task).commits] == ["exact"] * 5
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
