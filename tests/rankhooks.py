@@ -7,8 +7,10 @@ import importlib
 import io
 import json
 import os
+import signal
 import sys
 import tarfile
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -51,6 +53,22 @@ def damage_after_verifying(path: str) -> None:
         return good
 
     resume.newest_good = newest_good
+
+
+def kill(at: Mapping[str, float]) -> None:
+    """SIGKILL this rank `after_s` seconds after it has begun its update number `update`, whatever it does then."""
+    from raykit.train.directive import Directive
+
+    true, left = Directive.ask, int(at["update"])
+
+    def ask(directive: Directive) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            threading.Timer(at["after_s"], os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return true(directive)
+
+    Directive.ask = ask
 
 
 def put(what: Mapping[str, Any]) -> None:
