@@ -7,7 +7,7 @@ start: a split that would come out differently is refused, never silently replac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +69,23 @@ class Inputs:
     dataset: Any
     source: Source
     membership: Membership
+    folder: Path
+    """Where the frozen code lies, as long as the process works."""
 
-    def keyed(self, role: Any) -> Keyed:
-        """One split, each sample seeded by its place."""
-        return Keyed(self.dataset, self.members(role), self.plan.run.seed)
+    def made_again(self) -> Inputs:
+        """The same with a recipe and a dataset that were made anew.
+
+        Raises:
+            PlanError: the recipe or its data cannot be opened.
+        """
+        recipe = load_recipe(self.plan.recipe, self.folder)
+        params = check_params(recipe, self.plan.run.params)
+        dataset = open_dataset(recipe, params, self.plan)
+        return replace(self, recipe=recipe, params=params, dataset=dataset)
+
+    def keyed(self, role: Any, first: int | None = None) -> Keyed:
+        """One split, or the `first` rows of it, each sample seeded by its place."""
+        return Keyed(self.dataset, self.members(role)[:first], self.plan.run.seed)
 
     def members(self, role: Any) -> np.ndarray[Any, Any]:
         return self.membership.indices(role, self.source)
@@ -164,4 +177,5 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
         dataset=dataset,
         source=describe_dataset(dataset),
         membership=load_members(store, task.experiment, task.data),
+        folder=folder,
     )

@@ -26,6 +26,7 @@ from raykit.train.recipe import Recipe
 from raykit.train.rows import Figures, Rows, term_rows
 from raykit.train.saver import Reason, Saver
 from raykit.train.step import Asked, Stepper
+from raykit.train.watching import Watching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Ending:
 
 @dataclass(slots=True, kw_only=True)
 class Loop:
-    """Everything that the loop works with. `rows` is there on rank 0 only."""
+    """Everything that the loop works with. `rows` and `watch` are there on rank 0 only."""
 
     plan: Plan
     recipe: Recipe
@@ -51,6 +52,7 @@ class Loop:
     """Whether the run begins here. A resume from update 0 has its evaluation and its commit there already."""
     saver: Saver
     rows: Rows | None
+    watch: Watching | None
     directive: Directive
     micro_batches: Iterator[Any]
     development: Keyed | None
@@ -133,6 +135,8 @@ class Loop:
     def save(self, reason: Reason) -> None:
         """Start a save of the live objects as they stand."""
         self.saver.save(self.built.live, reason)
+        if self.watch is not None:
+            self.watch.at_save()
         self.directive.saved()
 
     def look(self, update: int, start: float) -> None:

@@ -6,10 +6,10 @@ is recorded as the attempt's end, so that no scheduler mistakes it for bad luck 
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -30,25 +30,30 @@ from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
 from raykit.store.log import RunLog
+from raykit.store.people import read_acts
 from raykit.store.place import this_place
 from raykit.store.scratch import scratch
 from raykit.train import facts
 from raykit.train.base import load_base, read_base, require_one_start
-from raykit.train.build import Built, build, set_up_process
+from raykit.train.build import Built, build, left_alone, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
+from raykit.train.find_recipe import apart, own_modules
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
+from raykit.train.hidden import surroundings
+from raykit.train.hidden.walk import Roots
 from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loader import Keyed, train_loader
 from raykit.train.loop import Ending, Loop, row_maker
+from raykit.train.probes import World
 from raykit.train.ranklog import RankLog
-from raykit.train.recipe import Recipe
 from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Invested, Saver
 from raykit.train.state import hold, needed_files, restore, unequal
 from raykit.train.step import Stepper
+from raykit.train.watching import Watching
 
 CLOSE_S = 60.0
 LEAVE_S = 10.0
@@ -104,6 +109,7 @@ class _Attempt:
         rank_log: RankLog,
         door: Door | None,
     ) -> None:
+        self._began = time.perf_counter()
         self._rank_log = rank_log
         self._door = door
         self._granted: tuple[Grant, float] | None = None
@@ -114,11 +120,11 @@ class _Attempt:
         self._store = store
         self._inputs = inputs
         self._plan = inputs.plan
-        self._untouched = copy.copy(inputs.recipe)
-        """The recipe before it made anything: what the gates build anew begins with a copy of it."""
         self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
         self._order = Order(inputs.membership.rows("train"), self._plan.run.seed)
         self._keyed = inputs.keyed("train")
+        self._harmless = frozenset(self._plan.run.harmless)
+        """State outside of checkpoints that does not matter, as the plan says, and then people as well."""
         self._facts = facts.here(gang, self._plan.run.threads)
         self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
 
@@ -173,9 +179,11 @@ class _Attempt:
                 "commit": None if chosen.good is None else chosen.good.commit.plain(),
                 "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
                 "gates": self._gates.passed(),
+                "harmless": sorted(read_acts(self._store, self._task.experiment).harmless),
             }
 
         told = self._gang.leader_does(lead)
+        self._harmless = self._harmless.union(told["harmless"])
         return _Decision(told["attempt"], _good(told), told["exactness"], frozenset(told["gates"]))
 
     def _ask_the_door(self) -> None:
@@ -285,7 +293,7 @@ class _Attempt:
             hold_s=self._task.hold_s,
             took=self._directive.save_took,
         )
-        built = self._build(self._inputs.recipe)
+        built = self._build(self._inputs)
         if decision.good is None:
             self._load_base(built)
         after = 0 if decision.good is None else decision.good.commit.update
@@ -294,7 +302,8 @@ class _Attempt:
         if decision.good is None:
             self._begin_fresh(decision, built)
         else:
-            self._warm_up(built)
+            with self._warming() as warm_up:
+                warm_up(built)
             self._restore(built, decision.good, saver, decision.exactness)
         loop = Loop(
             plan=self._plan,
@@ -305,6 +314,7 @@ class _Attempt:
             begins=decision.good is None,
             saver=saver,
             rows=rows,
+            watch=self._watch(built, stamp),
             directive=self._directive,
             micro_batches=self._micro_batches(built.live.progress.update),
             development=self._development(),
@@ -318,8 +328,8 @@ class _Attempt:
         grant, at = self._granted
         return Invested(before_ms=grant.invested_ms, accelerators=grant.accelerators, since=at)
 
-    def _build(self, recipe: Recipe) -> Built:
-        return build(self._plan, recipe, self._inputs.params, self._gang)
+    def _build(self, inputs: Inputs) -> Built:
+        return build(self._plan, inputs.recipe, inputs.params, self._gang)
 
     def _load_base(self, built: Built) -> None:
         """Put the weights that the plan starts from into what was just built.
@@ -335,34 +345,86 @@ class _Attempt:
     def _begin_fresh(self, decision: _Decision, built: Built) -> None:
         """Warm up and pass the gates; afterwards the live objects are as they were before, to the bit."""
         initial = hold(built.live, rank=self._gang.rank)
-        self._warm_up(built)
-        restore(built.live, initial, rank=self._gang.rank)
-        self._gates.measure(
-            decision.attempt,
-            built,
-            initial,
-            self._rebuild,
-            lambda after, last: self._micro_batches(after, last=last),
-            passed=decision.gates_passed,
-        )
+        with self._warming() as warm_up:
+            warm_up(built)
+            restore(built.live, initial, rank=self._gang.rank)
+            self._gates.measure(
+                decision.attempt,
+                built,
+                initial,
+                lambda: self._apart(warm_up),
+                passed=decision.gates_passed,
+                harmless=self._harmless,
+            )
 
-    def _warm_up(self, built: Built) -> None:
-        """One throwaway forward and backward before state is restored.
+    @contextmanager
+    def _warming(self) -> Iterator[Callable[[Built], None]]:
+        """Gives what does two throwaway forwards and backwards of live objects, before state is restored.
 
         DDP rebuilds its buckets after the first backward; without this, three and more ranks would sum gradients
-        in another order after a resume than in the run that was never interrupted.
+        in another order after a resume than in the run that was never interrupted. The losses are asked of a recipe
+        that is there for nothing else, so that nothing is left on that of the run.
         """
         if self._gang.world == 1:
+            yield lambda built: None
             return
-        stepper = Stepper(self._plan, built.live.recipe, built, self._gang)
-        for _ in range(2):  # the rebuilt buckets come into use with the second
-            stepper.accumulate(1, self._micro_batches(0, last=1, loader_workers=0))
-        built.live.optimizer.zero_grad(set_to_none=True)
+        alone = replace(self._gang, rank=0, world=1)
+        with apart(self._inputs.folder), surroundings.put_back():
+            inputs = self._inputs.made_again()
+            build(self._plan, inputs.recipe, inputs.params, alone)
 
-    def _rebuild(self) -> Built:
-        built = self._build(copy.copy(self._untouched))
-        self._warm_up(built)
-        return built
+        def warm_up(built: Built) -> None:
+            with surroundings.put_back(), left_alone(built.live.model):
+                stepper = Stepper(self._plan, inputs.recipe, built, self._gang)
+                for _ in range(2):  # the rebuilt buckets come into use with the second
+                    batches = self._loader(0, last=1, loader_workers=0, inputs=inputs)
+                    stepper.accumulate(1, iter(batches))
+            built.live.optimizer.zero_grad(set_to_none=True)
+
+        yield warm_up
+
+    @contextmanager
+    def _apart(self, warm_up: Callable[[Built], None]) -> Iterator[World]:
+        """A world for one run of a gate: everything of the recipe's own anew, and afterwards gone."""
+        with apart(self._inputs.folder), surroundings.put_back():
+            inputs = self._inputs.made_again()
+            built = self._build(inputs)
+            warm_up(built)
+            few = self._plan.run.micro_batch * self._gang.world
+            yield World(
+                built=built,
+                micro_batches=lambda after, last: iter(
+                    self._loader(after, last=last, loader_workers=0, inputs=inputs)
+                ),
+                few=inputs.keyed("development", few) if "development" in inputs.roles() else None,
+                roots=self._roots(built, inputs),
+            )
+
+    def _roots(self, built: Built, inputs: Inputs) -> Roots:
+        live = built.live
+        return Roots(
+            recipe=live.recipe,
+            model=live.model,
+            optimizer=live.optimizer,
+            scheduler=live.scheduler,
+            dataset=inputs.dataset,
+            modules=own_modules(inputs.folder),
+        )
+
+    def _watch(self, built: Built, stamp: Stamp) -> Watching | None:
+        """What looks for undeclared state at saves; None on other ranks, and where no gate has looked before."""
+        gate = self._log.state.gates.get("resume")
+        if not self._gang.leads or gate is None or gate.cleared is None:
+            return None
+        return Watching(
+            self._log,
+            stamp,
+            built.live,
+            lambda: self._roots(built, self._inputs),
+            cleared=gate.cleared,
+            harmless=self._harmless,
+            since=self._began,
+        )
 
     def _restore(self, built: Built, good: Good, saver: Saver, exactness: Any) -> None:
         """Put the checkpoint back and prove that what is live now is what was stored.
@@ -390,11 +452,16 @@ class _Attempt:
         return iter(self._loader(after, last=last, loader_workers=loader_workers))
 
     def _loader(
-        self, after: int, *, last: int | None = None, loader_workers: int | None = None
+        self,
+        after: int,
+        *,
+        last: int | None = None,
+        loader_workers: int | None = None,
+        inputs: Inputs | None = None,
     ) -> DataLoader[Any]:
         run = self._plan.run
         return train_loader(
-            self._keyed,
+            self._keyed if inputs is None else inputs.keyed("train"),
             self._order,
             batch=run.batch,
             world=self._gang.world,
@@ -403,7 +470,7 @@ class _Attempt:
             after=after,
             last=run.updates if last is None else last,
             loader_workers=run.loader_workers if loader_workers is None else loader_workers,
-            collate=getattr(self._inputs.recipe, "collate", None),
+            collate=getattr((inputs or self._inputs).recipe, "collate", None),
             pin=self._gang.device.type == "cuda",
         )
 
