@@ -19,6 +19,7 @@ from raykit.records import (
     Commit,
     End,
     GateResult,
+    Harmless,
     Paused,
     Place,
     Resumed,
@@ -113,6 +114,8 @@ class FleetView:
     cancelled: Cancelled | None = None
     pauses: Sequence[PauseView] = ()
     """All pauses so far, oldest first."""
+    harmless: Sequence[Harmless] = ()
+    """State outside of checkpoints that does not matter, as people say."""
 
     def plain(self) -> dict[str, Any]:
         """The view as JSON values."""
@@ -130,6 +133,7 @@ class FleetView:
                 }
                 for past in self.pauses
             ],
+            "harmless": [said.plain() for said in self.harmless],
         }
 
 

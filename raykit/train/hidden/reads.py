@@ -42,7 +42,7 @@ _TOLD_ELSEWHERE = frozenset(
 """What is returned by these is saved, or shown."""
 
 _ASKED = _words(
-    "model optimizer scheduler dataset losses collate fields evaluate embed classify text losses_given "
+    "backward model optimizer scheduler dataset losses collate fields evaluate embed classify text losses_given "
     "panels generate keep quality picture normalization forward step get_lr closure content"
 )
 """What raykit or torch asks by itself."""
@@ -87,9 +87,12 @@ class Code:
         self._parent: dict[ast.AST, ast.AST] = {}
         self._file: dict[ast.AST, str] = {}
         self._functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+        self._classes: set[str] = set()
         for file, tree in self._trees.items():
             for node in ast.walk(tree):
                 self._file[node] = file
+                if isinstance(node, ast.ClassDef):
+                    self._classes.add(node.name)
                 for child in ast.iter_child_nodes(node):
                     self._parent[child] = node
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -300,12 +303,18 @@ class Code:
             yield self._place(node)
         elif function.name in _TOLD_ELSEWHERE:
             return
-        elif function.name in _ASKED or function.name.startswith("__"):
+        elif function.name in _ASKED or function.name.startswith("__") or self._may_be_asked(function):
             yield self._place(node)
         else:
-            enclosing = self._parent.get(function)
-            in_class = isinstance(enclosing, ast.ClassDef)
+            in_class = isinstance(self._parent.get(function), ast.ClassDef)
             yield _Name(function.name, in_class, callable=True)
+
+    def _may_be_asked(self, function: ast.AST) -> bool:
+        """Whether it is a method of a class whose library may call it."""
+        enclosing = self._parent.get(function)
+        bases = enclosing.bases if isinstance(enclosing, ast.ClassDef) else []
+        names = {base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in bases}
+        return bool(names - self._classes - {"object", "Module", "Dataset", "ABC", "Protocol"})
 
     def _given(self, call: ast.Call, at: ast.AST) -> Iterator[Place | _Name]:
         """The parameters that take the value, where one of the recipe's own functions is called."""

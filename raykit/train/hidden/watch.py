@@ -7,9 +7,10 @@ a save goes by unlooked at. Whatever goes wrong in it, training goes on.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -84,11 +85,8 @@ class Watch:
                 changed[leaf.path] = leaf.owner, now
         if not changed:
             return ()
-        kept = self._pairs()
         names = [
-            name_of(owner.path)
-            for path, (owner, now) in changed.items()
-            if (self._before.get(path), now) not in kept and self._is_read(owner, roots)
+            name_of(owner.path) for path, owner in self._not_saved(changed) if self._is_read(owner, roots)
         ]
         new = [name for name in collapsed(names) if name not in self._told]
         self._told.update(new)
@@ -102,9 +100,23 @@ class Watch:
             self._read[owner] = self._code[1].reads(owner) is not None
         return self._read[owner]
 
-    def _pairs(self) -> set[tuple[str | None, str]]:
-        """What the checkpoint's trees held at the beginning and hold now: the same two values are the same state."""
-        return {(self._saved_before.get(path), now) for path, now in self._of_saved().items()}
+    def _not_saved(self, changed: Mapping[str, tuple[Owner, str]]) -> list[tuple[str, Owner]]:
+        """Of what has changed, what none of the checkpoint's trees holds.
+
+        What was the same at the beginning and is the same now is the same state. Each leaf of a tree stands for one: of
+        two counters that go together, the one that has its name.
+        """
+        saved = {path: (self._saved_before.get(path), now) for path, now in self._of_saved().items()}
+        left = dict(changed)
+        for same in (_last_name, lambda path: ""):
+            for path, (_, now) in list(left.items()):
+                pair = (self._before.get(path), now)
+                holds = next(
+                    (at for at, its in saved.items() if its == pair and same(at) == same(path)), None
+                )
+                if holds is not None:
+                    del saved[holds], left[path]
+        return [(path, owner) for path, (owner, _) in left.items()]
 
     def _of_saved(self) -> dict[str, str]:
         return {leaf.path: fingerprint(leaf.value) for leaf in leaves_of(self._saved(), "saved")}
@@ -119,6 +131,11 @@ class Watch:
         if known is None or known[0] != version:
             known = self._versions[leaf.path] = (version, fingerprint(value))
         return known[1]
+
+
+def _last_name(path: str) -> str:
+    """`calls` of `recipe.calls`, and of `saved['calls']`."""
+    return re.split(r"[.\[]", path)[-1].strip("]'\"")
 
 
 __all__ = ["Watch"]
