@@ -472,7 +472,7 @@ class Variant(Tiny):
     import signal
 
     try:
-        with pytest.raises(GateError, match="the gates have changed model.safetensors of the run"):
+        with pytest.raises(GateError, match=r"the gates have changed model\.safetensors of the run"):
             train(frozen(tmp_path, code))
     finally:
         made: Any = signal
