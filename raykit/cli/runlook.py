@@ -90,6 +90,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
     if view.superseded:
         were = "was" if view.superseded == 1 else "were"
         yield "cost", f"{look.many(view.superseded, 'update')} {were} trained and superseded"
+    for said in view.fleet.harmless:
+        yield "harmless", f"{', '.join(said.names)} ({said.person}: {said.reason})"
     if view.heard_at is not None:
         yield "last heard", f"{look.ago(view.heard_at, now)} ({look.moment(view.heard_at)})"
     if view.lock is not None:

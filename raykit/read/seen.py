@@ -33,6 +33,7 @@ from raykit.records import (
     EvaluationRow,
     ExperimentEntry,
     FleetEntry,
+    Harmless,
     MonitorRow,
     Paused,
     Resumed,
@@ -196,6 +197,7 @@ def fleet_of(
         pause=pause,
         cancelled=acts.cancelled,
         pauses=tuple(_pauses(entries, scopes)),
+        harmless=tuple(event for entry in entries for event in entry.events if isinstance(event, Harmless)),
     )
 
 

@@ -21,6 +21,7 @@ from raykit.records import (
     Compared,
     End,
     GateResult,
+    Harmless,
     Paused,
     Place,
     Resumed,
@@ -123,6 +124,8 @@ class FleetView:
     cancelled: Cancelled | None = None
     pauses: Sequence[PauseView] = ()
     """All pauses so far, oldest first."""
+    harmless: Sequence[Harmless] = ()
+    """State outside of checkpoints that does not matter, as people say."""
 
     def plain(self) -> dict[str, Any]:
         """The view as JSON values."""
@@ -140,6 +143,7 @@ class FleetView:
                 }
                 for past in self.pauses
             ],
+            "harmless": [said.plain() for said in self.harmless],
         }
 
 

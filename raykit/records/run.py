@@ -88,6 +88,8 @@ class GateResult(Record):
     took_s: float
     exactness: Exactness | None = None
     """Of the resume gate: what it measured, the upper bound of every later class of the run."""
+    cleared: tuple[str, ...] | None = None
+    """Of the resume gate: what training changes outside of checkpoints, and what nobody has to save."""
 
 
 class FirstDifference(Record):

@@ -264,3 +264,23 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def left_alone(model: nn.Module) -> Iterator[None]:
+    """After the block, the attributes and non-persistent buffers of every module are those of before."""
+    kept = [(module, dict(vars(module)), _unsaved_buffers(module)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in kept:
+            for name in vars(module).keys() - attributes.keys():
+                del module.__dict__[name]
+            module.__dict__.update(attributes)
+            module._buffers.update(buffers)
+
+
+def _unsaved_buffers(module: nn.Module) -> dict[str, torch.Tensor | None]:
+    names = module._non_persistent_buffers_set & module._buffers.keys()
+    found = {name: module._buffers[name] for name in names}
+    return {name: None if buffer is None else buffer.detach().clone() for name, buffer in found.items()}

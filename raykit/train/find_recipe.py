@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 import types
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,51 @@ def _modules_below(root: str, before: frozenset[str]) -> list[str]:
         and "site-packages" not in file
         and key.partition(".")[0] not in before
     ]
+
+
+def own_modules(folder: Path) -> dict[str, types.ModuleType]:
+    """The modules that a recipe has brought from a folder so far, by name."""
+    root = str(folder.resolve())
+    count, found = _own.get(root, (0, {}))
+    if count != len(sys.modules) or any(sys.modules.get(key) is not module for key, module in found.items()):
+        found = {key: sys.modules[key] for key in _modules_below(root, _there_before.get(root, frozenset()))}
+        _own[root] = len(sys.modules), found
+    return found
+
+
+_own: dict[str, tuple[int, dict[str, types.ModuleType]]] = {}
+"""By recipe folder: how many modules the process had when the recipe's were looked for, and those."""
+
+
+@contextlib.contextmanager
+def apart(folder: Path) -> Iterator[None]:
+    """In the block, the modules of a recipe's folder are imported anew; after it, those of before are there again.
+
+    What is made in the block shares no module, class or global of the recipe's own with what was made outside of it.
+    """
+    kept = _taken_out(folder)
+    try:
+        yield
+    finally:
+        _taken_out(folder)
+        sys.modules.update(kept)
+
+
+def _taken_out(folder: Path) -> dict[str, types.ModuleType]:
+    root = str(folder.resolve())
+    before = _there_before.get(root, frozenset())
+    names = {*_modules_below(root, before), *_namespaces_below(root, before)}
+    _own.pop(root, None)
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def _namespaces_below(root: str, before: frozenset[str]) -> Iterator[str]:
+    """The packages of a folder that are no file: they hold their modules as attributes."""
+    for key, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) is None and key.partition(".")[0] not in before:
+            places = [str(place) for place in getattr(module, "__path__", ())]
+            if places and all(place.startswith(root + os.sep) for place in places):
+                yield key
 
 
 def modules_of(spec: str, folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +81,27 @@ class Inputs:
     outside: Mapping[str, str]
     """The code that the recipe imports and that is neither frozen nor installed, as facts."""
     folder: Path
-    """Where the frozen code lies."""
+    """Where the frozen code lies, as long as the process works."""
 
     def unbound(self) -> list[str]:
         """Code outside that was imported since, and that no fact binds."""
         return unbound(self.folder, loaded_for(self.folder), self.outside)
 
-    def keyed(self, role: Any) -> Keyed:
-        """One split, each sample seeded by its place."""
-        return Keyed(self.dataset, self.members(role), self.plan.run.seed, self.source.table["id"])
+    def made_again(self) -> Inputs:
+        """The same with a recipe and a dataset that were made anew.
+
+        Raises:
+            PlanError: the recipe or its data cannot be opened.
+        """
+        recipe = load_recipe(self.plan.recipe, self.folder)
+        params = check_params(recipe, self.plan.run.params)
+        dataset = open_dataset(recipe, params, self.plan)
+        return replace(self, recipe=recipe, params=params, dataset=dataset)
+
+    def keyed(self, role: Any, first: int | None = None) -> Keyed:
+        """One split, or the `first` rows of it, each sample seeded by its place."""
+        members = self.members(role)[:first]
+        return Keyed(self.dataset, members, self.plan.run.seed, self.source.table["id"])
 
     def members(self, role: Any) -> np.ndarray[Any, Any]:
         return self.membership.indices(role, self.source)

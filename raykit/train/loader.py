@@ -171,6 +171,12 @@ class Batches(Iterator[Any]):
         return self._keyed.names(places)
 
 
+def names_of(batches: Iterator[Any]) -> str:
+    """The rows of the batch that was given last, where that is known."""
+    names = getattr(batches, "names", None)
+    return "the rows of a batch" if names is None else str(names())
+
+
 @contextmanager
 def naming(batches: Iterator[Any], method: str) -> Iterator[None]:
     """Around a method of the recipe that works on the batch that was given last: what it raises is told with the rows.
@@ -183,7 +189,7 @@ def naming(batches: Iterator[Any], method: str) -> Iterator[None]:
     except Exception as error:
         if not blame.is_of_rows(error):
             raise
-        names = batches.names() if isinstance(batches, Batches) else "the rows of a gate's batch"
+        names = names_of(batches)
         raise GateError(
             f"the recipe raised {blame.words(error)} for {names}",
             field=f"recipe.{method}",

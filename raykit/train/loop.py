@@ -28,6 +28,7 @@ from raykit.train.rows import Figures, term_rows
 from raykit.train.saver import Reason
 from raykit.train.state import Live
 from raykit.train.step import Asked, Stepper
+from raykit.train.watching import Watching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class Says(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Loop:
-    """Everything that the loop works with. `rows` is there on rank 0 only."""
+    """Everything that the loop works with. `rows` and `watch` are there on rank 0 only."""
 
     plan: Plan
     recipe: Recipe
@@ -105,6 +106,7 @@ class Loop:
     """Whether the run begins here. A resume from update 0 has its evaluation and its commit there already."""
     saver: Saves
     rows: Keeps | None
+    watch: Watching | None
     directive: Says
     micro_batches: Iterator[Any]
     development: Keyed | None
@@ -195,6 +197,8 @@ class Loop:
     def save(self, reason: Reason) -> None:
         """Start a save of the live objects as they stand."""
         self.saver.save(self.built.live, reason)
+        if self.watch is not None:
+            self.watch.at_save()
         self.directive.saved()
 
     def look(self, update: int, start: float) -> None:

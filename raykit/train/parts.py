@@ -24,7 +24,6 @@ from raykit.train.loop import row_maker
 from raykit.train.recipe import Recipe
 from raykit.train.rows import Figures
 from raykit.train.state import Capture, needed_files, restore, unequal
-from raykit.train.step import Stepper
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +50,6 @@ class Parts:
             GateError: the recipe gives something that is not a module or an optimizer.
         """
         return build(self.inputs.plan, recipe, self.inputs.params, self.gang)
-
-    def warm_up(self, built: Built) -> None:
-        """One throwaway forward and backward before state is restored.
-
-        DDP rebuilds its buckets after the first backward; without this, three and more ranks would sum gradients
-        in another order after a resume than in the run that was never interrupted.
-        """
-        if self.gang.world == 1:
-            return
-        stepper = Stepper(self.inputs.plan, built.live.recipe, built, self.gang)
-        for _ in range(2):  # the rebuilt buckets come into use with the second
-            stepper.accumulate(1, self.micro_batches(0, last=1, loader_workers=0))
-        stepper.clear()
 
     def restore(self, built: Built, good: Good, capture: Capture, exactness: Exactness) -> None:
         """Put the checkpoint back and prove that what is live now is what was stored.

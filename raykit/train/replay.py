@@ -57,6 +57,7 @@ from raykit.train.saver import Reason
 from raykit.train.state import Capture, Live
 from raykit.train.step import Asked
 from raykit.train.surroundings import stay_inside
+from raykit.train.worlds import Worlds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,8 @@ def _train(
 ) -> _Now:
     parts = Parts.of(store, inputs, gang)
     built = parts.build(inputs.recipe)
-    parts.warm_up(built)
+    with Worlds(parts).warming() as warm_up:
+        warm_up(built)
     now = _Now(Capture(rank=gang.rank, pin=False), manifests)
     good = Good(commit=commits[0], manifest=manifests[span.after], passed_over=())
     try:
@@ -189,6 +191,7 @@ def _train(
         begins=False,
         saver=now,
         rows=rows,
+        watch=None,
         directive=_AsThen(span, frozenset(manifests)),
         micro_batches=parts.micro_batches(span.after),
         development=parts.development(),

@@ -1,6 +1,6 @@
 """Health that says what rows, checkpoints and evaluations say; and what is called best.
 
-covers FAULT-B12 FAULT-B19 FAULT-B20 FAULT-C09
+covers FAULT-B12 FAULT-B19 FAULT-B20 FAULT-C10
 """
 
 from __future__ import annotations

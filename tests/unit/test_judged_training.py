@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from raykit.train import learning, rng
 from raykit.train.build import Built, build
 from raykit.train.evaluate import Evaluated, evaluate
 from raykit.train.gang import Gang, alone
+from raykit.train.hidden.walk import Roots
 from raykit.train.loader import Keyed
-from raykit.train.probes import Bench, first_gate
+from raykit.train.probes import Bench, World, first_gate
 from raykit.train.recipe import LossTerm
 from raykit.train.state import Capture, Live, hold
 from raykit.train.step import Asked, Stepper
@@ -231,17 +233,24 @@ def step(recipe: Any, plan: Plan | None = None) -> Any:
 
 def gate(recipe: Any) -> Any:
     plan = plan_of()
-    with rng.aside(1):
-        made = built(recipe, plan)
-        bench = Bench(
-            plan=plan,
-            gang=alone(),
-            built=made,
-            initial=hold(made.live, rank=0),
-            rebuild=lambda: built(copy.copy(recipe), plan),
-            micro_batches=lambda after: batches(plan),
+
+    @contextmanager
+    def world() -> Iterator[World]:
+        made = built(copy.copy(recipe), plan)
+        live = made.live
+        roots = Roots(
+            recipe=live.recipe,
+            model=live.model,
+            optimizer=live.optimizer,
+            scheduler=live.scheduler,
+            dataset=Rows(),
+            modules={},
         )
-        return first_gate(bench, "0" * 64)
+        yield World(built=made, micro_batches=lambda after, last: batches(plan), few=None, roots=roots)
+
+    with rng.aside(1):
+        initial = hold(built(recipe, plan).live, rank=0)
+        return first_gate(Bench(plan=plan, gang=alone(), initial=initial, apart=world), "0" * 64)
 
 
 class Copied(Plain):
