@@ -59,11 +59,6 @@ def idle(live: Live, initial: Mapping[str, bytes], figures: Figures) -> str | No
         return f"the gradients of all {len(named)} parameters are zero or not there: the loss does not depend on them"
     if figures.skipped or any(_changed(named, initial)):
         return None
-    held = {id(p) for group in live.optimizer.param_groups for p in group["params"]}
-    if not any(id(p) in held for p in named.values()):
-        return (
-            "no parameter of the model changed: the optimizer holds other tensors than the model's parameters"
-        )
     if not any(figures.lr):
         return None if live.scheduler is not None else "the learning rate is 0, and no scheduler raises it"
     if live.optimizer.state:

@@ -290,8 +290,12 @@ class EverySecond(Plain):
         return self.Gathers(model.parameters(), lr=0.1)
 
 
+def test_an_optimizer_over_a_copy_is_refused_by_name() -> None:
+    with pytest.raises(GateError, match="holds a parameter that is not in the model"):
+        gate(Copied())
+
+
 IDLE = {
-    "an optimizer over a copy": (Copied, "holds other tensors"),
     "a learning rate of 0": (Still, "learning rate is 0"),
     "an output times 0": (Silent, "gradients of all 2 parameters are zero"),
 }
