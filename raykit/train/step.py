@@ -110,7 +110,7 @@ class Stepper:
             GateError: the model is not in the mode that it was built in.
         """
         told: list[list[Told]] = []
-        self._structure.require_modes(update, "before the forward pass")
+        self._structure.require_mode(update)
         wrapped = self._built.wrapped
         for micro in range(self._run.accumulate):
             batch = to_device(next(micro_batches), self._gang.device)

@@ -64,6 +64,15 @@ class Structure:
         """The parameters whose gradients the optimizer does not clear: those that it does not hold."""
         return self._unheld
 
+    def require_mode(self, update: int) -> None:
+        """Before a forward pass, of the model as a whole: of its parts `require_modes` tells after it.
+
+        Raises:
+            GateError: it trains and should not, or the other way round.
+        """
+        if self._model.training is not self._training[0]:
+            self.require_modes(update, "before the forward pass")
+
     def require_modes(self, update: int, when: str) -> None:
         """Let a model pass only in the mode that it was built in.
 
@@ -102,7 +111,11 @@ class Structure:
             self.require_closely(update)
 
     def require_closely(self, update: int) -> None:
-        """The same by every name, shape and type. Raises what `require` raises."""
+        """The same by every name, shape and type.
+
+        Raises:
+            GateError: it has changed into one that no resume builds; what has, and at which update.
+        """
         now = self._look()
         for why, remedy in _changes(self._known, now, self._world):
             raise GateError(
@@ -124,12 +137,15 @@ class Structure:
 
     def _remember(self) -> None:
         """Hold on to what the quick look compares. It goes by dicts, since those are nearer than attributes."""
-        named = {name: module for name, module in self._model.named_modules() if "training" in vars(module)}
+        named = {n: m for n, m in self._model.named_modules() if not n or "training" in vars(m)}
         self._names, self._modules = [*named], [*named.values()]
-        self._attributes = [vars(module) for module in self._modules]
+        self._attributes = [
+            vars(m) if "training" in vars(m) else {"training": m.training} for m in self._modules
+        ]
         self._training = [self._modes.get(name, module.training) for name, module in named.items()]
         modules = [*self._model.modules()]
-        tables = [table for m in modules for table in (m._modules, m._parameters)]
+        whole = [m for m in modules if m._modules or m._parameters]  # not an activation: nobody adds to one
+        tables: list[dict[str, Any]] = [table for m in whole for table in (m._modules, m._parameters)]
         self._tables = [*tables, *(m._buffers for m in modules)]
         self._entries = sum(map(len, self._tables))
         self._views = [table.values() for table in tables if table]

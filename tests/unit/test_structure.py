@@ -359,13 +359,19 @@ def test_losses_that_leave_evaluation_mode_are_refused_at_that_update(part: str,
     assert "run.evaluating" in (refusal.value.remedy or "")
 
 
-def test_a_mode_that_something_else_changed_is_found_before_the_forward_pass() -> None:
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("", r"update 2: before the forward pass, the model, body, body.0 and 4 more are in evaluation"),
+        ("body", r"update 2: after losses\(\), body, body.0, body.1 and 2 more are in evaluation"),
+    ],
+    ids=["the model", "a part"],
+)
+def test_a_mode_that_something_else_changed_is_found_at_the_next_update(part: str, says: str) -> None:
     run = Run()
     run.to(1)
-    run.live.model.body.eval()
-    with pytest.raises(
-        GateError, match=r"update 2: before the forward pass, body, body.0, body.1 and 2 more are in"
-    ):
+    run.live.model.get_submodule(part).eval()
+    with pytest.raises(GateError, match=says):
         run.to(2)
 
 
