@@ -303,11 +303,12 @@ def _monitored(bench: Bench, world: World) -> None:
 
 
 def _asked_again(bench: Bench, world: World, stepper: Stepper) -> str:
-    """The digest of the rows of update 1 and of their loss, asked for once more; nothing is stepped."""
+    """The digest of the rows through update `STOP` and of their loss, asked for once more; nothing is stepped."""
     batches: list[str | None] = []
-    told = stepper.accumulate(1, _Noted(world.micro_batches(0, 1), batches))
+    micro_batches = _Noted(world.micro_batches(0, STOP), batches)
+    told = [stepper.accumulate(update, micro_batches) for update in range(1, STOP + 1)]
     stepper.clear()
-    values = [[[term[0], float(term[1])] for term in terms] for terms in told]
+    values = [[[term[0], float(term[1])] for term in terms] for each in told for terms in each]
     return content_digest([batches, values])
 
 
@@ -398,7 +399,7 @@ def _judge(
             if resumed.metrics.get(name) != value
         ]
     if not names and undisturbed.moments.answer != resumed.moments.answer:
-        names = ["the loss of the rows of update 1, asked for once more"]
+        names = [f"the loss of the rows of updates 1 to {STOP}, asked for once more"]
     return (
         "inexact",
         f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}{lost.hint}",

@@ -45,8 +45,9 @@ DEATHS: dict[str, dict[str, object]] = {
     "right after a segment event": {"put": '"event":"segment"', "when": "after", "nth": 1},
 }
 
-GATE_PASSES = 1 + 3 + 3 + 2
-"""Forward passes of training that the launch gates do before the first update, at one micro-batch each."""
+GATE_PASSES = (3 + 2) + (3 + 2) + (1 + 2)
+"""Forward passes of training that the launch gates do before the first update, at one micro-batch each: in each run its
+updates, and those that are asked for again."""
 
 Undisturbed = Callable[[str], tuple[str, list[bytes]]]
 

@@ -64,9 +64,6 @@ class Tiny:
         lr: float = 0.02
         poison_at: int = 0
 
-    passes = 0
-    """Forward passes of training in this process, over all recipes that the gates make."""
-
     def __init__(self):
         self.seen = 0
 
@@ -89,8 +86,9 @@ class Tiny:
         time.sleep(float(os.environ.get("TINY_SLOW_S", "0")) * model.training)  # long enough to be killed in
         die_at = os.environ.get("TINY_DIE_AT")
         if die_at and model.training:
-            Tiny.passes += 1
-            if Tiny.passes == int(die_at):
+            # in this process, over all recipes that the gates make: kept where nothing is made anew
+            signal.passes = getattr(signal, "passes", 0) + 1
+            if signal.passes == int(die_at):
                 os.kill(os.getpid(), signal.SIGKILL)
         out = model(x)
         loss = (out - y).square().mean()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from raykit.train.hidden.names import collapsed, covers, name_of
 from raykit.train.hidden.prints import fingerprint, told
 from raykit.train.hidden.reads import Code, Place
+from raykit.train.hidden.surroundings import settings
 from raykit.train.hidden.walk import Owner, Roots, leaves
 
 
@@ -32,8 +33,11 @@ Snapshot = Mapping[str, Seen]
 
 
 def snapshot(roots: Roots) -> Snapshot:
-    """The whole graph as it is now."""
-    return {leaf.path: Seen(fingerprint(leaf.value), leaf.owner, told(leaf.value)) for leaf in leaves(roots)}
+    """The whole graph as it is now, and what of this process a recipe can set."""
+    found = {leaf.path: Seen(fingerprint(leaf.value), leaf.owner, told(leaf.value)) for leaf in leaves(roots)}
+    for name, value in settings().items():
+        found[name] = Seen(fingerprint(value), Owner(name), told(value))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Moments:
     end: Snapshot
     """After the last update and an evaluation."""
     again: Snapshot
-    """After the rows of update 1 were asked for once more, and nothing was stepped."""
+    """After the rows that the stopped run has not seen were asked for once more, and nothing was stepped."""
     answer: str
     """The digest of what those rows gave: the rows, and their loss."""
 
@@ -124,7 +128,7 @@ def _differences(
 
 
 def _comes_again(path: str, undisturbed: Moments, resumed: Moments) -> bool:
-    """Whether the rows of update 1 bring a value back where it is missing, and change nothing where it is not."""
+    """Whether those rows bring a value back where it is missing, and change nothing where it is not."""
     whole = _digest(undisturbed.again.get(path))
     return whole == _digest(undisturbed.end.get(path)) == _digest(resumed.again.get(path))
 
