@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 DEMO   := demo
 STORE  := $(DEMO)/store
 
-.PHONY: help install demo prove test test-ray test-store test-plain test-long test-long-runs test-long-jobs check explore chaos bench clean
+.PHONY: help install demo prove test test-ray test-store test-plain test-long test-long-runs test-long-jobs check explore chaos gpu bench clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -68,6 +68,9 @@ explore: $(STAMP) ## other examples for every property, each time
 
 chaos: $(STAMP)  ## the large kill counts
 	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 1800
+
+gpu: $(STAMP)    ## what can be measured on an accelerator here, in under six minutes, and what was skipped
+	$(BIN)/python scripts/gpu_checks.py
 
 bench: $(STAMP)  ## everything that is measured, as ratios in one run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -60,7 +60,7 @@ def measure() -> Sequence[Figure]:
 
 
 def _compare(name: str, job: Job, bar: float) -> Sequence[Figure]:
-    rounds = [{contender: _run(contender, job) for contender in CONTENDERS} for _ in range(ROUNDS)]
+    rounds = [{contender: run_contender(contender, job) for contender in CONTENDERS} for _ in range(ROUNDS)]
     figures = [
         Figure(what=f"{name}: plain step", unit="ms", values=[times["plain"].step_ms for times in rounds])
     ]
@@ -75,7 +75,10 @@ def _compare(name: str, job: Job, bar: float) -> Sequence[Figure]:
     return figures
 
 
-def _run(contender: str, job: Job) -> Times:
+def run_contender(
+    contender: str, job: Job, *, env: Mapping[str, str] = os.environ, cwd: Path | None = None
+) -> Times:
+    """One run in a process of its own, in that environment and folder."""
     with tempfile.TemporaryDirectory(prefix="raykit-bench-") as folder:
         spec, ticks = Path(folder, "job.json"), Path(folder, "ticks.json")
         spec.write_text(json.dumps(asdict(job)))
@@ -83,7 +86,8 @@ def _run(contender: str, job: Job) -> Times:
             [sys.executable, "-W", "ignore", "-m", "benchmarks.contender", contender, str(spec), str(ticks)],
             check=True,
             stdout=sys.stderr,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            cwd=cwd,
+            env={**env, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
         )
         began = json.loads(ticks.read_text())
     assert len(began) == job.updates

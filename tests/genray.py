@@ -457,6 +457,23 @@ def alone(root: Path) -> bytes:
     return done.stdout
 
 
+def finish(root: Path) -> None:
+    """Make what is left of a set in this process, under the contract that it has."""
+    from raykit.work.gen_unit import Producer
+    from raykit.work.gen_worker import Rules, UnitWorker
+
+    store, contract = open_store(str(root)), contract_of(root)
+    assert contract is not None
+    code = Path(f"{root}.code")
+    code.mkdir(mode=0o700)
+    make = Producer(store, contract, read_acts(store, EXPERIMENT).contracted[SET][-1].key, code)
+    rules = Rules(tries=3, deadline_s=1.0, canary_units=2)
+    tomorrow = time.time() + 86_400.0  # whatever was in hand is past its deadline
+    worker = UnitWorker(store, contract, rules, worker="gen-test-1", make=make, clock=lambda: tomorrow)
+    while (turn := worker.turn()).kind not in ENDS:
+        assert turn.kind in ("published", "failed"), turn
+
+
 def work_at(root: Path, slots: int) -> None:
     """Make the set at a root on a Ray of this process's own, and say what came of it."""
     maker = SetMaker(open_store(str(root)))
@@ -473,5 +490,7 @@ if __name__ == "__main__":
             examine(where)
         case "remake":
             sys.stdout.buffer.write(remake(Path(where)))
+        case "finish":
+            finish(Path(where))
         case "work":
             work_at(Path(where), 2)

@@ -40,7 +40,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
         )
         self._started = 0
 
@@ -188,8 +188,10 @@ def _run(question: dict[str, Any]) -> int:
     from raykit.train.directive import Directive
     from raykit.train.gang import Gang
     from raykit.train.inputs import Task
+    from raykit.train.surroundings import stay_inside
     from raykit.train.worker import work
 
+    stay_inside()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives the tests
     directive = Directive()
     signal.signal(signal.SIGTERM, lambda *_: directive.stop("SIGTERM"))

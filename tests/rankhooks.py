@@ -7,7 +7,10 @@ import importlib
 import io
 import json
 import os
+import signal
+import sys
 import tarfile
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -20,6 +23,11 @@ def facts(other: Mapping[str, str]) -> None:
 
     true = module.here
     module.here = lambda gang, threads: {**true(gang, threads), **other}
+
+
+def look_in(folder: str) -> None:
+    """This rank was told to look for modules in a folder, too."""
+    sys.path.insert(0, folder)
 
 
 def patch(values: Mapping[str, Any]) -> None:
@@ -45,6 +53,22 @@ def damage_after_verifying(path: str) -> None:
         return good
 
     resume.newest_good = newest_good
+
+
+def kill(at: Mapping[str, float]) -> None:
+    """SIGKILL this rank `after_s` seconds after it has begun its update number `update`, whatever it does then."""
+    from raykit.train.directive import Directive
+
+    true, left = Directive.ask, int(at["update"])
+
+    def ask(directive: Directive) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            threading.Timer(at["after_s"], os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return true(directive)
+
+    Directive.ask = ask
 
 
 def put(what: Mapping[str, Any]) -> None:
@@ -114,3 +138,15 @@ def _bytes(data: Any) -> bytes:
     if callable(getattr(data, "read_at", None)):  # a file of Arrow's
         return bytes(data.read_at(data.size(), 0))
     return bytes(data)
+
+
+def older_version(argument: Any) -> None:
+    """This rank saves checkpoints as the first format had them, and does not know the newest fact."""
+    from raykit.train import facts
+    from raykit.train.state import FIRST, Capture
+
+    take, here = Capture.take, facts.here
+    Capture.take = lambda self, live, *, format=FIRST: take(self, live, format=FIRST)
+    facts.here = lambda gang, threads: {
+        name: fact for name, fact in here(gang, threads).items() if name != "hash_seed"
+    }

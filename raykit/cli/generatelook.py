@@ -157,7 +157,10 @@ def _paced(canary: CanaryPassed) -> str:
 
 def _options(made: Made, unit: Unit) -> Iterator[str]:
     """The ways of decoding that were measured before the contract was frozen, the one that was taken first."""
+    from raykit.shards.options import idle_words
+
     options = made.said.options
+    yield from (f"  decode    {line}" for line in idle_words(options))
     if len(options) < 2:
         return
     metrics = sorted({name for option in options for name in option.quality})

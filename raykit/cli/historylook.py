@@ -52,12 +52,18 @@ def development_table(rows: Sequence[EvaluationRow]) -> str:
             output.count(row.update),
             str(row.attempt),
             output.count(row.rows),
-            *(look.number(row.metrics.get(name), 5) for name in metrics),
+            *(_metric(row, name) for name in metrics),
             "best" if row.best else "",
         )
         for row in rows
     ]
     return output.table(headers, cells, right=headers[:-1])
+
+
+def _metric(row: EvaluationRow, name: str) -> str:
+    """A value, and how many rows it is of where not all have it."""
+    value, count = look.number(row.metrics.get(name), 5), (row.counts or {}).get(name)
+    return value if count is None else f"{value} of {output.count(count)}"
 
 
 def monitor_table(rows: Sequence[MonitorRow]) -> str:

@@ -137,7 +137,21 @@ def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
                 f"\n  look     raykit logs {name}{at}"
                 f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
             )
-    return head + _cost(outcome, site) + pictures + _qc(outcome, site) + tail
+    return head + _health(outcome, site) + _cost(outcome, site) + pictures + _qc(outcome, site) + tail
+
+
+def _health(outcome: Outcome, site: Site) -> str:
+    """What is wrong with its rows or its newest checkpoint, whatever the end was; nothing where all is well."""
+    import raykit
+    from raykit.errors import RaykitError
+
+    try:
+        figures = raykit.open(site.store).run(f"{outcome.experiment}/{outcome.run}").figures
+    except RaykitError:
+        return ""  # what cannot be read now is said by `status`
+    if figures.health in ("ok", "unknown", "silent"):
+        return ""
+    return f"\n  health   {figures.health}: {output.clean(figures.health_detail or '')}"
 
 
 def _is_whole(outcome: Outcome) -> bool:
@@ -149,7 +163,7 @@ def _qc(outcome: Outcome, site: Site) -> str:
     """How far the examinations are, where their pictures lie, and what is to be done."""
     if outcome.qc is None:
         return ""
-    from raykit.cli.qclook import counted
+    from raykit.cli.qclook import counted, notes
     from raykit.pauses import way_on as ends
     from raykit.qc.backlog import way_on
 
@@ -160,12 +174,13 @@ def _qc(outcome: Outcome, site: Site) -> str:
     command = ends(held) if held is not None else way_on(outcome.qc.backlog, outcome.experiment)
     if held is not None and outcome.reason == "paused" and not suite:
         command = None  # the same pause holds the run, and what ends it is said there
+    beside = "".join(f"\n         {line.rstrip()}" for line in notes(outcome.qc))
     first = "" if command is None else f"\n  then     {command}{at_root(site.root)}"
     why = "" if held is None else f"\n           {output.clean(held.words)}"
     if suite:  # its code is frozen
         mended = f'raykit qc relock PLAN --deviation "what you changed" --by NAME{at_root(site.root)}'
         first += f"\n  or       {mended}   once the recipe's own QC code is mended"
-    return f"\n  qc       {counted(outcome.qc)}{why}{sheet}{first}"
+    return f"\n  qc       {counted(outcome.qc)}{why}{beside}{sheet}{first}"
 
 
 def _cost(outcome: Outcome, site: Site) -> str:

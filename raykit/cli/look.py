@@ -84,13 +84,20 @@ def word(view: RunView) -> str:
     return view.state if fleet.state is None or fleet.state == "running" else fleet.state
 
 
+def of_rows(count: tuple[int, int]) -> str:
+    """`12 of 30 rows`."""
+    return f"{output.count(count[0])} of {output.count(count[1])} rows"
+
+
 def _status_row(view: RunView) -> tuple[str, ...]:
     figures, development = view.figures, view.figures.development
     progress = output.count(view.update) + (f"/{output.count(view.updates)}" if view.updates else "")
     left_s = (view.updates - view.update) * figures.update_s if view.updates and figures.update_s else None
     dev = NONE
     if development is not None:
-        dev = f"{development.metric} {number(development.value)}{' best' if development.best else ''}"
+        of = "" if development.count is None else f" of {output.count(development.count[0])} rows"
+        best = " best" if development.best else ""
+        dev = f"{development.metric} {number(development.value)}{of}{best}"
     return (
         short_name(view),
         word(view),
@@ -125,7 +132,10 @@ def _wants(view: RunView, now: float, at: str) -> Iterator[str]:
         yield from _trial_waits(view, name, when, why, at)
     else:
         yield from _waits(view, name, when, why, at)
-    if view.health in ("nonfinite", "collapsed", "silent", "corrupt") and view.state != "corrupt":
+    if (
+        view.health in ("nonfinite", "undefined", "collapsed", "silent", "corrupt")
+        and view.state != "corrupt"
+    ):
         yield f"  {name}: {view.health}, {view.figures.health_detail}"
         yield f"  -> {_look_closer(view.health, name)}{at}"
     for fall in view.falls[:1]:
@@ -164,12 +174,13 @@ def _qc_waits(view: RunView, read: QcRead, at: str) -> Iterator[str]:
 
 
 def qc_cell(read: QcRead | RunsRead) -> str:
-    """How far the examinations are, for one cell of a table: `5 ok · 1 fail · 1 open`."""
+    """How far the examinations are, for one cell of a table: `5 ok · 1 fail · 1 not judged · 1 open`."""
     counts = read.counts()
     waiting = counts["required"] - counts["passed"] - counts["failed"]
     parts = [
-        f"{output.count(counts['passed'])} ok",
+        f"{output.count(counts['passed'] - read.unjudged)} ok",
         *([f"{output.count(counts['failed'])} fail"] if counts["failed"] else []),
+        *([f"{output.count(read.unjudged)} not judged"] if read.unjudged else []),
         *([f"{output.count(waiting)} open"] if waiting else []),
     ]
     return f" {output.DOT} ".join(parts) if counts["required"] else NONE
@@ -268,6 +279,7 @@ def _committed(view: RunView) -> str:
 def _look_closer(health: str, name: str) -> str:
     return {
         "nonfinite": f"raykit history {name} --last 20",
+        "undefined": f"raykit history {name} --series development",
         "collapsed": f"raykit history {name} --series monitor",
         "silent": f"raykit logs {name}",
         "corrupt": "raykit check --read-data",

@@ -71,11 +71,14 @@ COMMANDS: Mapping[str, Entry | Group] = {
     "pause": Entry("raykit.cli.pausing:pause", "Commit, release and wait (others say suspend)."),
     "cancel": Entry("raykit.cli.people:cancel", "End an experiment for good; nothing is deleted."),
     "approve": Group(
-        "What a person lets happen: money, or a restart.",
+        "What a person lets happen: money, a restart, lost state.",
         {
             "plan": Entry("raykit.cli.people:approve_plan", "Let one plan, as it stands, come to an amount."),
             "account": Entry("raykit.cli.people:approve_account", "Let a whole account come to an amount."),
             "restart": Entry("raykit.cli.people:approve_restart", "Let one plan train from scratch."),
+            "harmless": Entry(
+                "raykit.cli.people:approve_harmless", "Say that state outside of checkpoints does not matter."
+            ),
         },
     ),
     "budget": Group(

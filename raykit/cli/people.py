@@ -412,6 +412,49 @@ def approve_restart(
     )
 
 
+def approve_harmless(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The experiment.")],
+    state: Annotated[
+        list[str], typer.Argument(metavar="STATE...", help="What a finding names, such as recipe.calls.")
+    ],
+    reason: Reason = None,
+    by: By = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Say that state which no checkpoint holds does not matter: no gate and no save names it again.
+
+    The next launch goes by it, and what it had lowered counts as it was before. To say it twice changes nothing.
+
+    Raises:
+        InvalidInput: no state, no reason or no person.
+        NotFoundError: there is no such experiment.
+        CorruptError: the log is damaged.
+        StoreUnavailableError: the store did not answer.
+        UnknownOutcomeError: the reply was lost; say it again.
+    """
+    from raykit.records import Harmless
+    from raykit.store.people import say_harmless
+
+    person = person_of(by)
+    why = words(reason, field="--reason", what="why it does not matter that a resume loses it")
+    names = tuple(dict.fromkeys(words(one, field="STATE", what="no state is named") for one in state))
+    store = open_root(root).store
+    event = Harmless(names=names, reason=why, person=person)
+    said = say_harmless(store, name, event, at=time.time())
+    if as_json:
+        output.print_json({**event.plain(), "experiment": name, "new": said.new})
+        return
+    output.print_lines(
+        [
+            f"  harmless{again(said.new)} for {name}: {', '.join(names)}",
+            f"  because  {why} ({person})",
+            "  not      anything else that a resume loses; a difference in what is trained counts as before",
+            f"  continue raykit resume {name}{at_root(root)}",
+        ]
+    )
+
+
 def _restart(target: str, root: str) -> tuple[Plan, LockedBase | None, tuple[tuple[str, str], ...]]:
     """The plan that `target` names, the weights that it names, and what its restart discards, repeats and costs."""
     from contextlib import ExitStack

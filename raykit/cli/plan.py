@@ -41,6 +41,7 @@ def check(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
         InvalidInput: the lock cannot be written.
     """
     from raykit.cli import planview
+    from raykit.read.planfile import lock_path
 
     with at_plan(plan):
         case, review, refusal = _judge(plan, root)
@@ -49,7 +50,7 @@ def check(plan: PlanPath, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
                 output.print_lines(planview.short(case, review))
             raise refusal
     lock = _judged(case, review)
-    path = _lock_path(plan)
+    path = lock_path(plan)
     changed = _write_lock(path, lock.to_text())
     if as_json:
         output.print_json(
@@ -148,12 +149,6 @@ def _judged(case: Case, review: Review) -> Lock:
     if case.lock.judged is not None:
         return case.lock
     return case.lock.model_copy(update={"judged": judged(case.evidence, review)})
-
-
-def _lock_path(plan: Path) -> Path:
-    return (
-        plan.with_suffix(".lock") if plan.suffix not in ("", ".lock") else plan.with_name(plan.name + ".lock")
-    )
 
 
 def _write_lock(path: Path, text: str) -> bool:
@@ -272,7 +267,9 @@ def _locked_plan(name: str, root: str, path: Path) -> Plan:
 
     store = open_root(root).store
     locked = newest_lock(store, name)
-    beside = _lock_path(path)
+    from raykit.read.planfile import lock_path
+
+    beside = lock_path(path)
     if locked is None and beside.is_file():
         lock = Lock.from_bytes(beside.read_bytes(), str(beside))
         return Plan.model_validate_json(json.dumps(dict(lock.settings)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from raykit.cli import look, output, plansearch, plansets
+from raykit.cli import look, output, planqc, plansearch, plansets
 
 if TYPE_CHECKING:
     from raykit.fleet.evidence import Case
@@ -32,6 +32,8 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
             *_so_far(case),
             ("trains", _trains(case)),
             ("length", _length(case.lock)),
+            *_outside(case),
+            *_rows_seen(case),
             ("stage", f"{evidence.stage}: {evidence.stage_why}"),
             ("cost", _cost(case.site.plan, evidence.money)),
             ("stops", _stops(case.site.plan)),
@@ -40,7 +42,8 @@ def short(case: Case, review: Review, lock: Lock | None = None) -> Iterator[str]
         ]
     )
     yield from plansearch.block(case.site.plan, evidence.money)
-    yield from plansets.blocks(case.site.plan)
+    yield from planqc.block(case)
+    yield from plansets.blocks(case.site)
 
 
 def _facts(pairs: list[tuple[str, str]]) -> Iterator[str]:
@@ -62,7 +65,8 @@ def record(case: Case, review: Review) -> dict[str, Any]:
         "passed": list(review.passed),
         "limitations": list(review.limitations),
         "search": plansearch.record(case.site.plan, money),
-        "sets": plansets.record(case.site.plan),
+        "qc": planqc.record(case),
+        "sets": plansets.record(case.site),
         "not_yet": list(case.lock.not_yet or ()),
     }
 
@@ -90,7 +94,8 @@ def whole(case: Case, review: Review, lock: Lock) -> Iterator[str]:
     yield "  RUN"
     yield from _facts(_run(case))
     yield from plansearch.block(plan, evidence.money)
-    yield from plansets.blocks(plan)
+    yield from planqc.block(case)
+    yield from plansets.blocks(case.site)
 
 
 def options_table(options: tuple[Option, ...], money: Money, *, whole: bool = False) -> Iterator[str]:
@@ -164,6 +169,15 @@ def _head(case: Case, lock: Lock | None) -> str:
     return DOT.join(parts)
 
 
+def _outside(case: Case) -> list[tuple[str, str]]:
+    """The code that a resume compares and the store does not keep."""
+    from raykit.records import CODE_OF
+
+    facts = {} if case.ready is None else case.ready.outside
+    names = ", ".join(sorted(name.removeprefix(CODE_OF) for name in facts))
+    return [("imports", f"{names}: not kept, and a resume over other code there is inexact")] if names else []
+
+
 def _change(case: Case) -> list[tuple[str, str]]:
     from raykit.review import words
 
@@ -185,6 +199,21 @@ def _so_far(case: Case) -> list[tuple[str, str]]:
         return []
     changed = f"; {len(seen.changed)} settings were changed since" if seen.changed else ""
     return [("so far", f"{case.site.name} itself has trained {seen.update:,} updates here{changed}")]
+
+
+def _rows_seen(case: Case) -> Iterator[tuple[str, str]]:
+    """What a person should know of the rows: what is parted, what is no number, and a batch that has rows twice."""
+    straddling, splits = case.evidence.straddling, case.site.plan.splits
+    if straddling is not None and splits is not None:
+        why = f"because: {one_line(splits.why)}" if splits.why else "and no reason is given (splits.why)"
+        yield "parted", f"{straddling.words}; {why}"
+    if case.ready is not None and (odd := case.ready.glance.nonfinite):
+        named = ", ".join(repr(case.ready.source.table["id"][at].as_py()) for at in odd[:5])
+        more = ", ..." if len(odd) > 5 else ""
+        yield "not numbers", f"{look.many(len(odd), 'row')} with a value that is not finite: {named}{more}"
+    train, batch = case.lock.rows.get("train", 0), case.lock.effective_batch
+    if batch > train:
+        yield "batch", f"{batch:,} examples of an update, of {train:,} training rows: some come twice in each"
 
 
 def _trains(case: Case) -> str:
@@ -291,6 +320,7 @@ def _run(case: Case) -> list[tuple[str, str]]:
         ("params", ", ".join(f"{key} = {_value(item)}" for key, item in plan.run.params.items()) or "none"),
         ("rows", _rows(lock)),
         ("length", _length(lock)),
+        *_rows_seen(case),
         ("batch", _batch(plan, lock)),
         ("saves", _saves(plan, lock)),
         ("selects", plan.run.select or "nothing"),

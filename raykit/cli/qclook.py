@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_METRICS = 5
 """Columns of figures that a table has, those with a threshold first."""
+NOT_JUDGED = "not judged"
+"""Of a checkpoint without a fault that no threshold of quality was held against: update 0."""
 MOST_LISTED = 8
 
 
@@ -34,6 +36,7 @@ def whole(found: RunsRead, columns: int | None, at: str) -> Iterator[str]:
         yield "  * thresholds of quality do not apply before anything was learned"
     yield f"  {counted(read)}"
     yield from _failed(read)
+    yield from notes(read)
     yield from _tries(read)
     yield from _way_on(read, at)
 
@@ -133,9 +136,10 @@ def _verdict(each: Standing) -> str:
         return "changed"
     if each.said.disputed:
         return "two answers"
-    if each.receipt is not None and each.receipt.unjudged and each.receipt.verdict == "passed":
-        return "passed *"
-    return look.NONE if each.receipt is None else each.receipt.verdict
+    if each.receipt is None:
+        return look.NONE
+    verdict = f"{NOT_JUDGED} *" if each.unjudged else each.receipt.verdict
+    return f"{verdict} !" if each.notes else verdict
 
 
 def _figure(receipt: Receipt | None, name: str) -> str:
@@ -152,12 +156,24 @@ def _reviewed(each: Standing) -> str:
 
 def counted(read: Looked) -> str:
     """`11 required: 9 passed, 1 failed, 1 pending (oldest waits 12 s); 10 not reviewed`."""
-    counts = read.counts()
-    states = ("passed", "failed", "claimed", "pending", "missing", "retrying", "parked")
+    counts = {**read.counts(), NOT_JUDGED: read.unjudged}
+    counts["passed"] -= read.unjudged
+    states = ("passed", "failed", NOT_JUDGED, "claimed", "pending", "missing", "retrying", "parked")
     parts = [f"{output.count(counts[state])} {state}" for state in states if counts[state]]
     waits = "" if read.oldest_s is None else f" (oldest waits {output.duration(read.oldest_s)})"
     unreviewed = f"; {output.count(counts['unreviewed'])} not reviewed" if counts["unreviewed"] else ""
     return f"{output.count(counts['required'])} required: {', '.join(parts) or 'none yet'}{waits}{unreviewed}"
+
+
+def notes(read: Looked) -> Iterator[str]:
+    """What stands beside the verdicts: nothing fails by it, and whoever reviews has to look."""
+    from raykit.qc.backlog import noted
+
+    found = noted(read.backlog)
+    for words in found[:MOST_LISTED]:
+        yield f"  look !    {output.clean(words)}"
+    if len(found) > MOST_LISTED:
+        yield f"  and {len(found) - MOST_LISTED} more (--json has all)"
 
 
 def _failed(read: Looked) -> Iterator[str]:

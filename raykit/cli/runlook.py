@@ -81,7 +81,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
     development = view.figures.development
     if development is not None:
         at = f"at update {output.count(development.update)}"
-        yield "development", f"{development.metric} {look.number(development.value)} {at}"
+        of = "" if development.count is None else f", over {look.of_rows(development.count)}"
+        yield "development", f"{development.metric} {look.number(development.value)} {at}{of}"
     if view.qc is not None:
         yield "qc", f"{look.qc_cell(view.qc)}, {output.count(len(view.qc.backlog.unreviewed))} to review"
     for each in view.sets:
@@ -89,6 +90,8 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
     if view.superseded:
         were = "was" if view.superseded == 1 else "were"
         yield "cost", f"{look.many(view.superseded, 'update')} {were} trained and superseded"
+    for said in view.fleet.harmless:
+        yield "harmless", f"{', '.join(said.names)} ({said.person}: {said.reason})"
     if view.heard_at is not None:
         yield "last heard", f"{look.ago(view.heard_at, now)} ({look.moment(view.heard_at)})"
     if view.lock is not None:

@@ -69,8 +69,9 @@ def qc_cell(read: SearchRead) -> str:
     """`8 ok · 1 fail`, over all rows."""
     if read.qc is None:
         return look.NONE
-    words = (("passed", "ok"), ("failed", "fail"), ("open", "open"))
-    parts = [f"{output.count(read.qc[key])} {word}" for key, word in words if read.qc.get(key)]
+    words = (("passed", "ok"), ("failed", "fail"), ("unjudged", "not judged"), ("open", "open"))
+    counts = {**read.qc, "passed": read.qc["passed"] - read.qc.get("unjudged", 0)}
+    parts = [f"{output.count(counts[key])} {word}" for key, word in words if counts.get(key)]
     return f" {output.DOT} ".join(parts) or look.NONE
 
 

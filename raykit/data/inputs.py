@@ -1,11 +1,16 @@
 """The inputs of a synthetic set: read from where a plan says, checked, and cut into files that are always the same.
 
-Parquet, JSON Lines or CSV, by suffix. Each input has an `id` of its own; whatever else it has is the recipe's.
+Parquet, JSON Lines or CSV, by suffix. Each input has an `id` of its own; whatever else it has is the recipe's. Text of
+a file stays text, unless the plan says which type a column has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import codecs
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,27 +90,50 @@ def _fetch_object(source: str, at: str) -> bytes:
         ) from error
 
 
-def read_inputs(data: bytes, source: str, *, at: str) -> pa.Table:
+def read_inputs(
+    data: bytes, source: str, *, at: str, types: Mapping[str, str] | None = None, guess: bool = False
+) -> pa.Table:
     """The inputs in a file, with `id` as text. `source` is its name: the suffix says what it is.
 
+    `types` are those that the plan says, by column. With `guess`, what looks like a number in a CSV file is one: so it
+    was under the first rules, and a set that was begun then goes on with the very same inputs.
+
     Raises:
-        PlanError: it is no such file; or it has no inputs, no ids, one twice, or a column of raykit's own.
+        PlanError: it is no such file; it has no inputs, no ids, one twice, or a column of raykit's own; or a value is
+            not of the type that the plan says.
     """
-    readers = {".parquet": _parquet, ".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv}
+    readers: dict[str, Callable[[bytes, Typed], pa.Table]] = {
+        ".parquet": _parquet,
+        ".jsonl": _json_lines,
+        ".ndjson": _json_lines,
+        ".csv": _guessed_csv if guess else _csv,
+    }
     suffix = Path(source).suffix.lower()
     if suffix not in readers:
         raise PlanError(
             f"{source} is of no kind that raykit reads", field=at, value=suffix, rule=" ".join(readers)
         )
+    typed = Typed(types or {}, source, f"{at.removesuffix('.inputs')}.types")
     try:
-        table = readers[suffix](data)
-    except (CorruptError, ValueError, OverflowError, TypeError, OSError, pa.ArrowException) as error:
+        table = readers[suffix](data, typed)
+    except PlanError:
+        raise
+    except (
+        CorruptError,
+        ValueError,
+        OverflowError,
+        TypeError,
+        OSError,
+        csv.Error,
+        pa.ArrowException,
+    ) as error:
         kind = suffix.removeprefix(".")
         raise PlanError(f"{source} is no {kind} file: {str(error)[:300]}", field=at, value=source) from error
+    typed.require_all_there(table.column_names)
     return _checked(table, source, at)
 
 
-def _parquet(data: bytes) -> pa.Table:
+def _parquet(data: bytes, typed: Typed) -> pa.Table:
     """What a Parquet file holds, with the types that Parquet itself tells.
 
     An Arrow schema in it could name extension types, whose code runs when the file is opened (CVE-2026-41486): it is
@@ -113,61 +141,213 @@ def _parquet(data: bytes) -> pa.Table:
     """
     footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
     footer = data[-footer_bytes:].replace(b"ARROW:schema", b"ARROW_schema")
-    return pq.ParquetFile(pa.BufferReader(data[:-footer_bytes] + footer)).read()
+    table = pq.ParquetFile(pa.BufferReader(data[:-footer_bytes] + footer)).read()
+    for name in typed.named(table.column_names):
+        column = table.column(name).combine_chunks()
+        if str(column.type) != typed.types[name]:
+            column = typed.column(name, column.to_pylist(), lambda row: f"row {row:,}")
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
 
 
-def _json_lines(data: bytes) -> pa.Table:
+def _json_lines(data: bytes, typed: Typed) -> pa.Table:
     """One object a line. Columns are in the order in which they first come up; what a line lacks is null."""
-    lines = list(_objects(data))
-    names = dict.fromkeys(name for line in lines for name in line)
-    return pa.table({name: _column(name, [line.get(name) for line in lines]) for name in names})
+    found = list(_objects(data.removeprefix(codecs.BOM_UTF8)))
+    names = dict.fromkeys(name for _, line in found for name in line)
+
+    def where(row: int) -> str:
+        return f"line {found[row][0]:,}"
+
+    def column(name: str) -> pa.Array:
+        values = [line.get(name) for _, line in found]
+        return typed.column(name, values, where) if name in typed.types else _column(name, values, where)
+
+    return pa.table({name: column(name) for name in names})
 
 
-def _objects(data: bytes) -> Iterator[Mapping[str, Any]]:
+def _objects(data: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, text in enumerate(data.splitlines(), 1):
         if not text.strip():
             continue
         line = parse_json(text, f"line {number}")
         if not isinstance(line, dict):
             raise ValueError(f"line {number} is no object")
-        yield line
+        yield number, line
 
 
-def _column(name: str, values: list[Any]) -> pa.Array:
+def _column(name: str, values: list[Any], where: Where) -> pa.Array:
     if name == "id":  # one may be 7 and the next one "b7"
-        whole = (isinstance(value, int) and not isinstance(value, bool) for value in values)
-        values = [str(value) if is_whole else value for value, is_whole in zip(values, whole, strict=True)]
+        values = [_plain_text(value) if _is_whole(value) else value for value in values]
     try:
         return pa.array(values)
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise ValueError(f"column {name}, row {_odd_one(values)}: {error}") from error
+        row = _odd_one(values, pa.array)
+        why = str(error)
+        if _is_whole(values[row]) and not -(2**63) <= values[row] < 2**63:
+            why = f'more than an int64 holds; types = {{ {name} = "text" }} keeps it'
+        raise ValueError(f"{where(row)}: column {name} has {_shown(values[row])}: {why}") from error
 
 
-def _odd_one(values: list[Any]) -> int:
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _odd_one(values: Sequence[Any], make: Callable[[Any], Any]) -> int:
     """The first value, from 0, that does not go into one column with those before it."""
     good, bad = 0, len(values)
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
-            pa.array(values[:middle])
+            make(values[:middle])
             good = middle
         except (pa.ArrowException, ValueError, OverflowError):
             bad = middle
     return bad - 1
 
 
-def _csv(data: bytes) -> pa.Table:
+def _csv(data: bytes, typed: Typed) -> pa.Table:
+    """Every value is the text that stands in the file, but in columns that have a type: 007, 1e3 and NA are texts."""
+    text = _text_of(data)
+    names = next((names for names in csv.reader(io.StringIO(text, newline="")) if names), [])
+    table = _read_csv(data, dict.fromkeys(names, pa.string()))
+    for name in typed.named(names):
+        if typed.types[name] == "text":
+            continue
+        values = [value or None for value in table.column(name).to_pylist()]  # nothing between two commas
+        column = typed.column(name, values, lambda row: _line_of(text, row))
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def _guessed_csv(data: bytes, typed: Typed) -> pa.Table:
     """Types are those that all lines agree on; an id is text, so that 007 stays what it is."""
-    if not data.strip():
-        raise ValueError("it is empty")
-    data.decode()  # else a column with a letter of another encoding would be read as bytes
+    _text_of(data)
+    if typed.types:
+        return _csv(data, typed)
+    return _read_csv(data, {"id": pa.string()})
+
+
+_CSV = pyarrow.csv.ParseOptions(newlines_in_values=True)
+
+
+def _read_csv(data: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
     return pyarrow.csv.read_csv(
         pa.BufferReader(data),
         # All of it at once: else the first lines alone would say which types there are.
         read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=min(len(data) + 1, 2**31 - 1)),
-        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(column_types={"id": pa.string()}),
+        parse_options=_CSV,
+        convert_options=pyarrow.csv.ConvertOptions(column_types=types),
     )
+
+
+def _text_of(data: bytes) -> str:
+    if not data.strip():
+        raise ValueError("it is empty")
+    return data.decode("utf-8-sig")  # else a column with a letter of another encoding would be read as bytes
+
+
+def _line_of(text: str, row: int) -> str:
+    """The line, from 1, that a row of a CSV file begins on: a text in quotation marks may have several."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    line, at = 1, -1  # the names are no row
+    try:
+        for values in reader:
+            if values and at == row:
+                return f"line {line:,}"
+            at += bool(values)
+            line = reader.line_num + 1
+    except csv.Error:  # a value before it is larger than this reader takes
+        pass
+    return f"row {row:,}"
+
+
+# --- types that the plan says -------------------------------------------------------------------------------
+
+TYPES: Mapping[str, pa.DataType] = {
+    "text": pa.string(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+}
+"""As a plan names them."""
+
+Where = Callable[[int], str]
+"""Where a row stands in its file: `line 17`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The types that a plan says of the columns of a file."""
+
+    types: Mapping[str, str]
+    source: str
+    at: str
+    """The plan's field that says so."""
+
+    def named(self, names: Sequence[str]) -> list[str]:
+        """Those of these columns that have a type."""
+        return [name for name in names if name in self.types]
+
+    def column(self, name: str, values: Sequence[Any], where: Where) -> pa.Array:
+        """These values in the type that the plan says; what is not there stays so.
+
+        Raises:
+            PlanError: one is nothing of that type; the error has its line and itself.
+        """
+        texts = [_plain_text(value) for value in values]
+        known = [text is not None or value is None for text, value in zip(texts, values, strict=True)]
+        row = known.index(False) if not all(known) else None
+        if row is None:
+            try:
+                return self._cast(name, texts)
+            except (pa.ArrowException, ValueError):
+                row = _odd_one(texts, lambda some: self._cast(name, some))
+        raise PlanError(
+            f"{self.source}, {where(row)}: column {name} has {_shown(values[row])}, and its type is {self.types[name]}",
+            field=f"{self.at}.{name}",
+            value=_shown(values[row]),
+            rule=f"values that can be read as {self.types[name]}, or nothing at all",
+            remedy=f'mend the value, or say types = {{ {name} = "text" }}'
+            if self.types[name] != "text"
+            else None,
+        )
+
+    def _cast(self, name: str, texts: Sequence[str | None]) -> pa.Array:
+        return pa.array(texts, pa.string()).cast(TYPES[self.types[name]])
+
+    def require_all_there(self, names: Sequence[str]) -> None:
+        """Let only types of columns pass that the file has.
+
+        Raises:
+            PlanError: it has no such column, or it is the id.
+        """
+        for name, type_ in self.types.items():
+            if name == "id" and type_ != "text":
+                raise PlanError("an id is text", field=f"{self.at}.id", value=type_, rule="text")
+            if name not in names:
+                raise PlanError(
+                    f"{self.source} has no column {name}",
+                    field=f"{self.at}.{name}",
+                    value=name,
+                    rule=f"one of {', '.join(names[:8])}",
+                )
+
+
+def _plain_text(value: Any) -> str | None:
+    """A plain value as a file would spell it; None for what is nothing, or is no plain value."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case int() | float():
+            return repr(value)
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # --- what may be in it --------------------------------------------------------------------------------------

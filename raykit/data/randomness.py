@@ -13,6 +13,9 @@ import hashlib
 KEY_BITS = 63
 """A key fits a signed 64-bit integer, so that every generator and every column type can hold it."""
 
+HASH_SEED = "0"
+"""PYTHONHASHSEED of every worker: a set of names has the same order in each of them."""
+
 
 def key(*parts: int | str) -> int:
     """A 63-bit key that depends on every part, on its type and on its place among the others."""

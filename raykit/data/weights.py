@@ -50,6 +50,12 @@ SIZES: Mapping[str, int] = {
     "I8": 1,
     "U8": 1,
     "BOOL": 1,
+    "C64": 8,
+    "U64": 8,
+    "U32": 4,
+    "U16": 2,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
 }
 """Bytes of one number, by the name that the file format has for its type: those that a checkpoint here can hold."""
 
@@ -147,7 +153,7 @@ def _whole(tensor: Tensor, chunks: Iterable[bytes]) -> Iterator[bytes]:
         )
 
 
-_NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<f4"}
 _BF16_INFINITY = 0x7F80
 
 

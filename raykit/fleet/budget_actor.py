@@ -38,6 +38,7 @@ from raykit.records import EndReason
 from raykit.store import open_store
 from raykit.store.ledger import Ask
 from raykit.train.door import Door, Grant
+from raykit.train.granted import keep_to_granted
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class BudgetActor:
     """One account's ledger, served. Each call returns its answer or the refusal; none raises one."""
 
     def __init__(self, seat: Seat) -> None:
+        keep_to_granted()
         self._seat = seat
         by = f"budget-actor-{os.getpid()}"
         self._desk = Desk(open_store(seat.root), seat.account, by=by, tell=Spenders(Dashboard()).tell)

@@ -6,12 +6,13 @@ All that refuses a launch happens here and writes nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 
 from raykit import reconcile as brain
 from raykit.errors import ConflictError, GateError, HeldError, RaykitError
+from raykit.fleet.accelerators import there_are
 from raykit.fleet.evidence import gather
 from raykit.fleet.qc.heed import QC_GATE, require_answered
 from raykit.fleet.qc.room import require_apart
@@ -28,6 +29,7 @@ from raykit.fleet.spending import (
 from raykit.ids import digest_of, sha256
 from raykit.pauses import Acts, fold_acts, require_running, scopes_of
 from raykit.plan import Lock, contract, differences
+from raykit.read.planfile import lock_beside
 from raykit.records import (
     Amended,
     AttemptEnded,
@@ -143,7 +145,7 @@ def claim(
         task,
         site.plan,
         log.state,
-        facts.expected(site.plan),
+        facts.expected(site.plan, ready.outside, there=there_are()),
         changed_members(site, ready),
         code=ready.files,
     )
@@ -174,11 +176,12 @@ def claim_trial(
     setting: Setting,
     locked: Locked,
     code: Mapping[str, bytes],
+    outside: Mapping[str, str],
 ) -> Claimed:
     """Take one trial of a search for a new launch. All that refuses a search was asked before.
 
     `site` is that of the trial, `task` that of the search with the trial's own launch; `locked` and `code` are what was
-    frozen for the search.
+    frozen for the search, `outside` the facts of what its recipe imports beside that.
 
     Raises:
         HeldError: another launch that is alive holds the run.
@@ -191,7 +194,8 @@ def claim_trial(
     log.refresh()
     _takeable(log.state, task)
     _record(site, locked, setting)
-    start = decide_start(site.store, task, site.plan, log.state, facts.expected(site.plan), None, code=code)
+    now = facts.expected(site.plan, outside, there=there_are())
+    start = decide_start(site.store, task, site.plan, log.state, now, None, code=code)
     attempts = replace(spending.attempts, trial=site.run, failed=failed_gates(log.state, acts))
     _take(log, task)
     return Claimed(task=task, start=start, spending=replace(spending, attempts=attempts))
@@ -231,6 +235,8 @@ def reviewed(
         )
     if log.state.attempts and ready.lock == site.locked:
         return ready
+    for line in code_since_checked(site, ready):
+        say(line)
     case = gather(site, ready=ready, approved=approved, deviation=deviation)
     # a failed check is for the door, which knows what may go on
     evidence = replace(case.evidence, failed_gates=())
@@ -243,6 +249,18 @@ def reviewed(
         return ready
     seen = judged(evidence, found)
     return replace(ready, lock=ready.lock.model_copy(update={"judged": seen}))
+
+
+def code_since_checked(site: Site, ready: Prepared) -> Iterator[str]:
+    """A line where the code that is about to be locked is not what the plan was checked with."""
+    checked = None if site.plan_path is None else lock_beside(site.plan_path)
+    known = site.locked is not None and site.locked.code == ready.code_sha256
+    if checked is None or known or checked.name != site.name or checked.code == ready.code_sha256:
+        return
+    yield (
+        f"the recipe's code was changed since `raykit plan check` ({checked.code[:12]}, now {ready.code_sha256[:12]}): "
+        "it is locked anew as it is now"
+    )
 
 
 def _require_spendable(
@@ -399,7 +417,7 @@ def amend(site: Site, *, allows: Exactness, reason: str, person: str) -> list[Di
         task_of(site, ready),
         site.plan,
         site.run_log("reader").state,
-        facts.expected(site.plan),
+        facts.expected(site.plan, ready.outside, there=there_are()),
         changed_members(site, ready),
         code=ready.files,
     )

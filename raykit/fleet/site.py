@@ -34,6 +34,7 @@ from raykit.train import frozen
 from raykit.train.find_recipe import recipe_folder
 from raykit.train.inputs import Task
 from raykit.train.owncode import own_files, scope_of
+from raykit.train.params import check_thresholds
 from raykit.train.prepare import Prepared, prepare
 from raykit.train.revision import Git, git_of
 
@@ -222,6 +223,8 @@ def make_ready(site: Site) -> Prepared:
     )
     if site.locked is not None and site.locked.bare == ready.lock:
         return replace(ready, lock=site.locked)
+    if site.stored is None:  # what was frozen goes on as it is
+        check_thresholds(ready.recipe, site.plan)
     return ready
 
 

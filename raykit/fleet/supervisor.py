@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import ray
-
 from raykit.errors import PlanError
+from raykit.fleet.accelerators import divide
 from raykit.fleet.claim import Claimed, claim, completed_at
 from raykit.fleet.metrics import Dashboard
 from raykit.fleet.outcome import Outcome
@@ -106,12 +105,14 @@ class _Launch:
         self._signals = Signals(say)
         self._ray: RayHere | None = None
         self._beside = _Beside(self._signals)
+        slots = 0 if site.plan.qc is None else slots_of(site.plan)
+        self._parts = divide(site.plan, slots=slots)
         self._loop = RunLoop(
             site,
             claimed,
             log,
             people,
-            training=Training(claimed.task, site.plan),
+            training=Training(claimed.task, site.plan, gpus=self._parts.rank),
             ended=self._beside,
             tell=tell,
             say=say,
@@ -141,6 +142,7 @@ class _Launch:
         slots = 0 if plan.qc is None else slots_of(plan)
         self._ray = open_ray(
             cpus=plan.run.workers + slots,
+            gpus=self._parts.held,
             spare=SPARE_CPUS,
             resources={"qc": float(slots)} if slots else {},
             labels=labels_of(plan, "train", "qc"),
@@ -151,7 +153,6 @@ class _Launch:
         purse.idle_s = self._ray.idle_s
         self._loop.open(storage=self._ray.folder / "train", door=purse.door())
         if plan.qc is not None:
-            free = int(ray.cluster_resources().get("GPU", 0)) - plan.run.workers
             self._beside.checks = QcBeside(
                 self._site,
                 plan.qc,
@@ -159,7 +160,7 @@ class _Launch:
                 purse.spending,
                 purse.seat,
                 folder=self._ray.folder,
-                gpus=1.0 if free >= slots else 0.0,
+                gpus=self._parts.check,
                 wants=self._ray.wants("qc"),
                 say=self._say,
                 ray_lost=self._ray.lost,

@@ -16,9 +16,11 @@ from raykit.train.inputs import Task
 class Training:
     """The gang of one launch. Starting it again is for when its controller died and attempts are left."""
 
-    def __init__(self, task: Task, plan: Plan) -> None:
+    def __init__(self, task: Task, plan: Plan, *, gpus: float) -> None:
+        """`gpus` is what each rank asks Ray for."""
         self._task = task
         self._plan = plan
+        self._gpus = gpus
         self._thread: threading.Thread | None = None
         self.starts = 0
         """How often it was started."""
@@ -49,6 +51,7 @@ class Training:
                     name=name,
                     restarts=max(0, self._plan.run.attempts - used - 1),
                     door=door,
+                    gpus=self._gpus,
                 )
             except BaseException as error:  # noqa: BLE001 - it belongs to the loop, which records it
                 self.error = error

@@ -31,6 +31,7 @@ def contract(plan: Plan) -> dict[str, Any]:
     - `run.batch`, `run.accumulate`, `run.workers`: which samples meet in one update, and in which order their
       gradients are summed. The last two change bits, not the samples.
     - `run.seed`, `run.clip`, `run.dtype`, `run.deterministic`, `run.shard`: randomness, and arithmetic.
+    - `run.evaluating`, where it is given: which modules keep dropout off, and the statistics that they have.
     - `run.stop`: when the run ends. A rule counts evaluations, so `run.evaluate_every` is part of a rule, and
       of nothing else.
 
@@ -43,7 +44,7 @@ def contract(plan: Plan) -> dict[str, Any]:
     run = plan.run
     return {
         "recipe": plan.recipe,
-        "splits": plan.splits.plain() if plan.splits else None,
+        "splits": _splits(plan),
         "data": plan.data.plain() if plan.data else None,
         "base": _base(plan),
         "run": {
@@ -58,8 +59,16 @@ def contract(plan: Plan) -> dict[str, Any]:
             "dtype": run.dtype.plain(),
             "deterministic": run.deterministic,
             "stop": _stop(plan),
+            **({} if run.evaluating is None else {"evaluating": list(run.evaluating)}),
         },
     }
+
+
+def _splits(plan: Plan) -> dict[str, Any] | None:
+    """How the data are divided, without the reason that people give for it."""
+    if plan.splits is None:
+        return None
+    return {key: value for key, value in plan.splits.plain().items() if key != "why"}
 
 
 def _base(plan: Plan) -> dict[str, Any] | None:

@@ -35,6 +35,7 @@ from raykit.plan.tables import (
 )
 from raykit.records import Count, Exactness, Positive
 
+ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", max_length=400)]
 Category = Literal["causal-comparison", "model-selection", "production-improvement", "final-audit"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -131,6 +132,9 @@ class Run(Table):
     clip: Above0 | None = Field(None, description="the greatest gradient norm, above 0")
     dtype: Dtypes = Field(default_factory=Dtypes, description="a table of params, optimizer and autocast")
     deterministic: bool = Field(True, description="true | false: only kernels that repeat bit for bit")
+    evaluating: tuple[ModuleName, ...] | None = Field(
+        None, description="modules of the model that stay in evaluation mode while it trains, by name"
+    )
     resume: Literal["exact", "state-exact", "order-exact"] = Field(
         "exact", description="the least a resume may be: exact | state-exact | order-exact"
     )

@@ -242,6 +242,8 @@ def _generate(at: Loc, target: Generate) -> Iterator[Finding]:
         yield Finding(
             (*at, "samples"), f"is {target.samples}, and there are no inputs", "rows for each input"
         )
+    if target.types is not None and target.inputs is None:
+        yield Finding((*at, "types"), "is there, and there are no inputs", "types of columns of the inputs")
     if target.batch_rows is not None and target.batch_rows > target.unit_rows:
         yield Finding(
             (*at, "batch_rows"),

@@ -164,10 +164,13 @@ class Splits(Table):
     report_only: Share | None = Field(None, description="the share that reports and never selects")
     benchmark: Share | None = Field(None, description="the share that compares with others' work")
     sealed: Share | None = Field(None, description="the share that opens once")
+    why: Text | None = Field(
+        None, description="why groups of the data, or equal contents, may lie in more than one split"
+    )
 
     def shares(self) -> dict[str, float]:
         """The share of each role that the plan has."""
-        return {role: share for role, share in self.plain().items() if role != "group"}
+        return {role: share for role, share in self.plain().items() if role not in ("group", "why")}
 
 
 def _one_or_more(value: object) -> object:
@@ -287,6 +290,12 @@ class Generate(Table):
     teacher: Text = Field("selected", description='"selected", or a registered candidate')
     inputs: Text | None = Field(
         None, description="a Parquet, JSON Lines or CSV file of inputs, each with an id"
+    )
+    types: (
+        Annotated[Mapping[str, Literal["text", "int64", "float64", "bool"]], Field(min_length=1)] | None
+    ) = Field(
+        None,
+        description='the types of columns of inputs: { length = "int64" }; text | int64 | float64 | bool',
     )
     rows: Positive | None = Field(None, description="rows to produce, at least 1")
     samples: Positive = Field(1, description="rows per input, at least 1")

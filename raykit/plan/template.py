@@ -95,7 +95,7 @@ _QC_LATER = """
 # owner      = "you"
 # every      = 200
 # roster     = { stratum = "label", units = 20 }
-# fail       = { ratio = "> 0.35" }
+# fail       = { "worst.ratio" = "> 0.35" }      # of the stratum that does worst
 # on_failure = "pause"
 """
 
@@ -168,7 +168,9 @@ def _qc(of: _Proposals, has_fields: bool) -> Iterator[Line]:
     yield Line("owner", "", None, "the person who answers for it")
     yield of.asked("qc", "every", "updates, a multiple of checkpoint_every")
     yield of.asked("qc", "roster", "the column whose values are kept apart", {"stratum": "", "units": 20})
-    yield Line("fail", {}, None, 'what fails a checkpoint; no threshold is proposed: { ratio = "> 0.35" }')
+    yield Line(
+        "fail", {}, None, 'what fails a checkpoint; no threshold is proposed: { "worst.ratio" = "> 0.35" }'
+    )
     if has_fields and of.has("qc", "fields"):
         yield of.line("qc", "fields", {})
     yield of.line("qc", "on_failure", "pause", "continue | pause | stop")

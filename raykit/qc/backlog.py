@@ -122,6 +122,16 @@ class Standing:
         return self.receipt is not None and (self.receipt.verdict == "failed" or bool(self.said.disputed))
 
     @property
+    def unjudged(self) -> bool:
+        """It has no fault, and no threshold of quality was held against it: nothing was learned yet."""
+        return self.receipt is not None and not self.red and bool(self.receipt.unjudged)
+
+    @property
+    def notes(self) -> tuple[QcFinding, ...]:
+        """What whoever reviews it has to look at."""
+        return () if self.receipt is None else self.receipt.notes or ()
+
+    @property
     def turned_down(self) -> bool:
         """A person has looked at its receipt, and says that it failed."""
         return self.review is not None and self.review.event.verdict == "failed"
@@ -324,6 +334,13 @@ def told(standing: Standing) -> str:
     more = len(receipt.findings) - 1
     rest = f"; and {more} more" if more else ""
     return f"update {standing.update:,} failed its QC: {reason(receipt.findings[0])}{rest}"
+
+
+def noted(found: Backlog) -> tuple[str, ...]:
+    """What stands beside the verdicts, in words, the newest first: `update 400: ratio of 7 0.61 there, ...`."""
+    return tuple(
+        f"update {each.update:,}: {reason(note)}" for each in reversed(found.standings) for note in each.notes
+    )
 
 
 def blocks_completion(found: Backlog) -> tuple[str, ...]:

@@ -6,14 +6,15 @@ ratio.<term>     the same of each term with a scale
 ratio_median     the median of the units' own ratios
 no_skill_share   the share of units whose own ratio is 1 or more
 loss             the weighted sum of all terms, each a mean over its elements
-<name>           a metric of the recipe's `evaluate`: the mean over units
+<name>           a metric of the recipe's `evaluate`: the mean over the units that have it, and how many these are
 nonfinite        the share of requested units of which a number was not finite
 failed           the share that was not scored: it raised when it was read, or was not finite
 missing          the share that is not in the data any more
 worst.<metric>   the value of the worst stratum, of every metric that has a better direction and strata
 
 Classifiers, language models and embeddings add those of `classes`, `text` and `embedding`. A unit that failed or is
-missing counts in the three shares and in nothing else: it is neither a zero nor left out of sight.
+missing counts in the three shares and in nothing else: it is neither a zero nor left out of sight. One that has nothing
+to score counts nowhere, and is named.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +35,8 @@ from raykit.records import RosterUnit, Score, Tally
 SHARES = ("nonfinite", "failed", "missing")
 """The metrics of what could not be scored: they mean the same for every model, trained or not."""
 
-End = Literal["scored", "raised", "nonfinite", "missing"]
+End = Literal["scored", "raised", "nonfinite", "missing", "empty"]
+"""What became of a unit. `empty`: it has nothing to score, such as a text without a supervised token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +45,12 @@ class Term:
 
     value: float
     weight: float
-    elements: int
+    elements: float
+    """What the value is a mean over; 0 where the unit has nothing to score. Of a term that relates the rows of a batch,
+    the unit's share of those of its batch."""
     scale: float | None
     """What no skill scores; None where there is no such number."""
+    relates_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,8 @@ class Numbers:
     """What a model makes of one unit."""
 
     terms: Mapping[str, Term]
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """None where the unit has no number."""
     embedding: Array | None = None
     probabilities: Array | None = None
     """Of each class."""
@@ -65,11 +71,15 @@ class Numbers:
 
     def finite(self) -> bool:
         """Whether every number is one."""
-        numbers = [*self.metrics.values(), 0.0 if self.nats is None else self.nats]
+        numbers = [0.0 if number is None else number for number in (*self.metrics.values(), self.nats)]
         for term in self.terms.values():
             numbers += [term.value, term.weight, 0.0 if term.scale is None else term.scale]
         arrays = [each for each in (self.embedding, self.probabilities) if each is not None]
         return all(map(math.isfinite, numbers)) and all(bool(np.isfinite(each).all()) for each in arrays)
+
+    def empty(self) -> bool:
+        """Whether no term has an element to score."""
+        return bool(self.terms) and not any(term.elements for term in self.terms.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +90,11 @@ class Outcome:
     end: End
     numbers: Numbers | None = None
 
+    def plain(self) -> list[Any]:
+        """The unit and its losses as JSON values."""
+        terms = {} if self.numbers is None else self.numbers.terms
+        return [self.unit.id, {name: [term.value, term.elements] for name, term in terms.items()}]
+
 
 def tally(outcomes: Iterable[Outcome]) -> Tally:
     """How many units there were, and what became of them."""
@@ -89,6 +104,7 @@ def tally(outcomes: Iterable[Outcome]) -> Tally:
         scored=ends.count("scored"),
         failed=ends.count("raised") + ends.count("nonfinite"),
         missing=ends.count("missing"),
+        empty=ends.count("empty") or None,
     )
 
 
@@ -200,7 +216,8 @@ def _loss(units: Sequence[Mapping[str, Term]], strata: Strata) -> Score:
         for name in units[0]:
             terms = [units[i][name] for i in places]
             elements = sum(term.elements for term in terms)
-            found += math.fsum(term.weight * term.value * term.elements for term in terms) / elements
+            if elements:
+                found += math.fsum(term.weight * term.value * term.elements for term in terms) / elements
         return found
 
     return strata.score(loss, better="less")
@@ -210,12 +227,25 @@ def _loss(units: Sequence[Mapping[str, Term]], strata: Strata) -> Score:
 
 
 def _of_evaluate(
-    units: Sequence[Mapping[str, float]], strata: Strata, better: Mapping[str, Better]
+    units: Sequence[Mapping[str, float | None]], strata: Strata, better: Mapping[str, Better]
 ) -> dict[str, Score]:
-    return {
-        name: strata.score(_mean(np.array([unit[name] for unit in units])), better=better.get(name))
-        for name in units[0]
-    }
+    """The mean of each metric over the units that have it, and how many these are where not all have it."""
+    found = {}
+    for name in dict.fromkeys(name for unit in units for name in unit):
+        given = [unit.get(name) for unit in units]
+        count = sum(number is not None for number in given)
+        values = np.array([math.nan if number is None else number for number in given])
+        score = strata.score(_mean_of_given(values), better=better.get(name))
+        found[name] = score if count == len(units) else score.model_copy(update={"count": count})
+    return found
+
+
+def _mean_of_given(values: Array) -> Value:
+    def mean(places: Array) -> float | None:
+        there = values[places][~np.isnan(values[places])]
+        return math.fsum(there) / len(there) if len(there) else None
+
+    return mean
 
 
 def _of_kind(units: Sequence[Numbers], strata: Strata) -> dict[str, Score]:

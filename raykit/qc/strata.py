@@ -49,5 +49,8 @@ class Strata:
 
 
 def _number(value: Value, places: Array) -> float | None:
-    found = value(places) if len(places) else None
+    try:
+        found = value(places) if len(places) else None
+    except OverflowError:  # a sum beyond double precision
+        return None
     return None if found is None or not math.isfinite(found) else float(found)

@@ -7,6 +7,9 @@ Always judged, whatever the plan says and from update 0 on:
     collapsed                    a field that is exactly constant
     range, at-bound              values beyond a field's declared range, or more of them at one end than is allowed
     undefined                    nothing reports a metric that the plan names: it is mistyped, or the recipe lacks it
+    untrained                    the weights are those of update 0, to the bit
+    same-scores                  every loss of every unit is that of update 0, to the bit, and the weights are others
+    seen-answer                  perfect scores at update 0 of a model that starts from scratch
 
 Judged against update 0, from the next checkpoint on:
 
@@ -20,6 +23,13 @@ names go to `unjudged`:
     threshold                    the plan's thresholds of quality
     unused                       permuting a field over units changes the ratio by less than was declared
     undefined                    a metric that the plan names has no value
+
+Noted beside the verdict, for whoever reviews it:
+
+    worst-stratum                a stratum beyond a threshold that all strata together keep
+    below-chance                 far better than no skill at update 0 of a model that starts from scratch
+    empty                        units that have nothing to score
+    partial                      a metric that not every unit has
 
 A threshold on what could not be scored (`nonfinite`, `failed`, `missing`, and the worst stratum of each) is no
 threshold of quality: it always applies. One against `base` reads the receipt at update 0, and is not judged there.
@@ -48,6 +58,12 @@ one that collapses ends at one or two of them, so that a tenth lies clear of bot
 MAX_NAMED = 8
 """How many units or dimensions a finding names."""
 
+FAR_BELOW = {"bits_per_byte": 0.5, "ratio": 0.1}
+"""The share of what no skill scores below which a model that has learned nothing is suspicious."""
+
+BY_CHANCE = 1e-6
+"""Perfect accuracy that chance would come to less often than this is none of chance."""
+
 _RULE = re.compile(r"(?P<op>>=|<=|>|<) ?(?:base ?(?P<sign>[+-]) ?)?(?P<number>-?[0-9.]+(?:e-?[0-9]+)?)")
 
 
@@ -66,6 +82,12 @@ class Found:
     """Ids of the units that could not be read."""
     missing: Sequence[str] = ()
     """Ids of the units that are not in the data any more."""
+    empty: Sequence[str] = ()
+    """Ids of the units that have nothing to score."""
+    weights: str | None = None
+    """Digest of the model's file."""
+    scores: str | None = None
+    """Digest of every loss of every unit."""
 
 
 class Judged(NamedTuple):
@@ -74,6 +96,7 @@ class Judged(NamedTuple):
     unjudged: tuple[str, ...]
     findings: tuple[QcFinding, ...]
     verdict: Literal["passed", "failed"]
+    notes: tuple[QcFinding, ...] = ()
 
 
 def judge(suite: Suite, found: Found, reference: Receipt | None) -> Judged:
@@ -84,6 +107,8 @@ def judge(suite: Suite, found: Found, reference: Receipt | None) -> Judged:
         *_lost_strata(found),
         *(finding for name, score in found.fields.items() for finding in _field(name, score, suite)),
         *_embedding(found, reference),
+        *_learned_nothing(found, reference),
+        *_seen_answer(suite, found),
     ]
     unjudged = []
     for name in _named(suite):
@@ -100,7 +125,17 @@ def judge(suite: Suite, found: Found, reference: Receipt | None) -> Judged:
             findings += _used(name, bounds.used, found.fields.get(name))
         else:
             unjudged.append(f"{name}.used")
-    return Judged(tuple(unjudged), tuple(findings), "failed" if findings else "passed")
+    notes = [
+        *_far_below(suite, found),
+        *(
+            note
+            for name in suite.fail
+            if name not in unjudged
+            for note in _worst(name, suite, found, reference)
+        ),
+        *_not_all(found),
+    ]
+    return Judged(tuple(unjudged), tuple(findings), "failed" if findings else "passed", tuple(notes))
 
 
 # --- what could not be scored -------------------------------------------------------------------------------
@@ -130,8 +165,112 @@ def _lost_strata(found: Found) -> Iterator[QcFinding]:
                 kind="stratum-lost",
                 what="scored",
                 stratum=name,
-                found=f"0 of {units.requested} units scored: {units.failed} failed, {units.missing} missing",
+                found=f"0 of {units.requested} units scored: {units.failed} failed, {units.missing} missing"
+                + (f", {units.empty} with nothing to score" if units.empty else ""),
                 rule="at least one scored unit of every stratum",
+            )
+
+
+# --- scores that do not come of training ----------------------------------------------------------------------
+
+
+def _learned_nothing(found: Found, reference: Receipt | None) -> Iterator[QcFinding]:
+    """Weights, or scores of other weights, that are still those of update 0."""
+    if reference is None or reference.weights is None or found.weights is None:
+        return
+    if found.weights == reference.weights:
+        yield QcFinding(
+            kind="untrained",
+            what="weights",
+            found="those of update 0, to the bit: nothing was trained",
+            rule="weights that training has changed",
+        )
+    elif found.units.scored and found.scores is not None and found.scores == reference.scores:
+        yield QcFinding(
+            kind="same-scores",
+            what="losses",
+            found=f"those of update 0 for all {found.units.scored} units, to the bit, though the weights are others",
+            rule="losses of the weights that are examined: none that are kept, or of another network",
+        )
+
+
+def _seen_answer(suite: Suite, found: Found) -> Iterator[QcFinding]:
+    """Perfect scores of weights that have learned nothing. Receipts of earlier versions passed with them."""
+    if found.update > 0 or suite.from_base or found.weights is None:
+        return
+    ratio, accuracy = found.metrics.get("ratio"), found.metrics.get("accuracy")
+    perfect = {}
+    if ratio is not None and ratio.value == 0.0:
+        perfect["ratio"] = ratio.value
+    by_chance = 1.0 if accuracy is None else (accuracy.no_skill or 0.0) ** found.units.scored
+    if accuracy is not None and accuracy.value == 1.0 and by_chance < BY_CHANCE:
+        perfect["accuracy"] = accuracy.value
+    for name, value in perfect.items():
+        yield QcFinding(
+            kind="seen-answer",
+            what=name,
+            found=f"{shown(value)} at update 0, before anything was trained",
+            rule="a score of weights that do not know the answer: does the scoring see it?",
+        )
+
+
+def _far_below(suite: Suite, found: Found) -> Iterator[QcFinding]:
+    """Scores far better than no skill, of weights that have learned nothing."""
+    if found.update > 0 or suite.from_base:
+        return
+    for name, share in FAR_BELOW.items():
+        score = found.metrics.get(name)
+        if score is None or not score.value or not score.no_skill or score.value >= share * score.no_skill:
+            continue
+        yield QcFinding(
+            kind="below-chance",
+            what=name,
+            found=f"{shown(score.value)} at update 0, and no skill scores {shown(score.no_skill)}",
+            rule=f"about what no skill scores: is it a sum, over all of the unit? ({share:g} of it and less is noted)",
+        )
+
+
+def _worst(name: str, suite: Suite, found: Found, reference: Receipt | None) -> Iterator[QcFinding]:
+    """Strata that a threshold would fail by themselves, where all of them together pass it."""
+    rule, score = suite.fail[name], found.metrics.get(name)
+    if score is None or score.value is None or f"worst.{name}" in suite.fail or name.startswith("worst."):
+        return
+    limit = limit_of(rule, _base(name, reference))
+    if limit is None or fails(rule, score.value, limit):
+        return
+    beyond = {
+        stratum: value
+        for stratum, value in score.strata.items()
+        if value is not None and fails(rule, value, limit)
+    }
+    if beyond:
+        worst = (max if rule.startswith(">") else min)(beyond, key=lambda stratum: beyond[stratum])
+        yield QcFinding(
+            kind="worst-stratum",
+            what=name,
+            stratum=worst,
+            found=f"{shown(beyond[worst])} there, {shown(score.value)} over all; "
+            f"{len(beyond)} of {len(score.strata)} strata would fail: {_listed(list(beyond))}",
+            rule=f"fails if {rule}, of all together; worst.{name} holds each stratum to it",
+        )
+
+
+def _not_all(found: Found) -> Iterator[QcFinding]:
+    """Units that have nothing to score, and metrics that not every unit has."""
+    if found.empty:
+        yield QcFinding(
+            kind="empty",
+            what="units",
+            found=f"{len(found.empty)} of {found.units.requested} have nothing to score: {_listed(found.empty)}",
+            rule="something to score in every unit",
+        )
+    for name, score in found.metrics.items():
+        if score.count is not None:
+            yield QcFinding(
+                kind="partial",
+                what=name,
+                found=f"{score.count} of {found.units.scored} units gave a number",
+                rule="one number for every unit",
             )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raykit.errors import PlanError
-from raykit.plan import MAX_BYTES, Plan, ReadShared, load_plan
+from raykit.errors import CorruptError, PlanError
+from raykit.ids import MAX_JSON_BYTES
+from raykit.plan import MAX_BYTES, Lock, Plan, ReadShared, load_plan
 
 
 def read_plan_file(plan_path: Path) -> tuple[bytes, Plan]:
@@ -25,6 +26,23 @@ def read_plan_file(plan_path: Path) -> tuple[bytes, Plan]:
             rule="a plan file",
         ) from error
     return data, load_plan(data, where=str(plan_path), shared=shared_beside(plan_path))
+
+
+def lock_path(plan_path: Path) -> Path:
+    """Where `plan check` leaves the lock of a plan file."""
+    if plan_path.suffix in ("", ".lock"):
+        return plan_path.with_name(plan_path.name + ".lock")
+    return plan_path.with_suffix(".lock")
+
+
+def lock_beside(plan_path: Path) -> Lock | None:
+    """The lock that `plan check` has left beside a plan file; None if there is none that can be read."""
+    try:
+        with lock_path(plan_path).open("rb") as file:
+            data = file.read(MAX_JSON_BYTES + 1)
+        return Lock.from_bytes(data, str(lock_path(plan_path)))
+    except (OSError, CorruptError):
+        return None
 
 
 def shared_beside(plan_path: Path) -> ReadShared:

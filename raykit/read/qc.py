@@ -68,6 +68,11 @@ class QcRead:
             "unreviewed": len(self.backlog.unreviewed),
         }
 
+    @property
+    def unjudged(self) -> int:
+        """Of those counted as passed: how many no threshold of quality was held against."""
+        return sum(each.unjudged and not each.turned_down for each in self.backlog.standings)
+
     def plain(self) -> dict[str, Any]:
         """The view as JSON values."""
         return {
@@ -78,6 +83,7 @@ class QcRead:
             "every": self.suite.every,
             "on_failure": self.on_failure,
             "counts": self.counts(),
+            "unjudged": self.unjudged,
             "oldest_s": self.oldest_s,
             "complete": self.backlog.complete,
             "paused": self.pause and {**self.pause.pause.plain(), "at": self.pause.at},

@@ -130,6 +130,11 @@ class RunsRead:
                 found[state] += count
         return found
 
+    @property
+    def unjudged(self) -> int:
+        """The same over all runs."""
+        return sum(read.unjudged for read in self.reads)
+
     def plain(self) -> dict[str, Any]:
         """The view as JSON values."""
         return {
@@ -139,6 +144,7 @@ class RunsRead:
             "every": self.suite.every,
             "on_failure": self.on_failure,
             "counts": self.counts(),
+            "unjudged": self.unjudged,
             "oldest_s": self.oldest_s,
             "complete": self.complete,
             "paused": self.pause and {**self.pause.pause.plain(), "at": self.pause.at},

@@ -33,6 +33,7 @@ from raykit.records import (
     EvaluationRow,
     ExperimentEntry,
     FleetEntry,
+    Harmless,
     MonitorRow,
     Paused,
     Resumed,
@@ -44,6 +45,8 @@ from raykit.replays import why_not_replayed
 from raykit.store.base import ObjectStore
 
 RECENT_ROWS = 8
+LEAST_SKIPPED = 4
+"""Of the newest rows: so many that are all skipped are no scaler that looks for its scale any more."""
 QUIET_UPDATES = 10
 """A running attempt that is silent for so many of its own updates, and for a lease, is called silent."""
 
@@ -194,6 +197,7 @@ def fleet_of(
         pause=pause,
         cancelled=acts.cancelled,
         pauses=tuple(_pauses(entries, scopes)),
+        harmless=tuple(event for entry in entries for event in entry.events if isinstance(event, Harmless)),
     )
 
 
@@ -265,14 +269,19 @@ def _figures(
     *,
     quiet_s: float | None,
 ) -> Figures:
+    scored = RowTable(store, found.events, "development", EvaluationRow)
     try:
         rows = RowTable(store, found.events, "train", Row).tail(RECENT_ROWS)
-        evaluations = RowTable(store, found.events, "development", EvaluationRow).tail(1)
+        evaluations = scored.tail(1)
+        development = _development(evaluations, scored, lock)
         monitors = RowTable(store, found.events, "monitor", MonitorRow).tail(1)
     except CorruptError as error:
         return Figures(health="corrupt", health_detail=error.message)
     update_s = _update_s(rows)
-    health, detail = _health(rows, monitors)
+    health, detail = _health(rows, monitors, found.commits)
+    if health == "ok" and development is not None and development.value is None:
+        says = f"{development.metric} has no value at update {development.update:,}"
+        health, detail = "undefined", f"{says}: nothing can be selected by it"
     if quiet_s is not None and found.launched is not None:
         patience_s = max(found.launched.lease_s, QUIET_UPDATES * (update_s or 0.0))
         if quiet_s >= patience_s and health in ("ok", "unknown"):
@@ -280,22 +289,38 @@ def _figures(
     return Figures(
         ratio=rows[-1].ratio if rows else None,
         update_s=update_s,
-        development=_development(evaluations, lock),
+        development=development,
         health=health,
         health_detail=detail,
     )
 
 
-def _health(rows: Sequence[Row], monitors: Sequence[MonitorRow]) -> tuple[Health, str | None]:
+def _health(
+    rows: Sequence[Row], monitors: Sequence[MonitorRow], commits: Sequence[Commit]
+) -> tuple[Health, str | None]:
+    broken = _broken(commits)
+    if broken is not None:
+        return "nonfinite", broken
     for row in reversed(rows):
         # A scaler that skips a step has seen an infinite gradient and has dealt with it.
         if row.nonfinite and not row.skipped:
             return "nonfinite", f"{', '.join(row.nonfinite)} at update {row.update:,}"
+    if len(rows) >= LEAST_SKIPPED and all(row.skipped for row in rows):
+        return "nonfinite", f"the steps of updates {rows[0].update:,} to {rows[-1].update:,} were all skipped"
     for monitor in monitors:
         collapsed = sorted(name for name, stats in monitor.fields.items() if stats.collapsed)
         if collapsed:
             return "collapsed", f"{', '.join(collapsed)} at update {monitor.update:,}"
     return ("ok", None) if rows else ("unknown", None)
+
+
+def _broken(commits: Sequence[Commit]) -> str | None:
+    """What of the newest checkpoint is not finite, beside what was not when the run began: a mark for "not yet"."""
+    if not commits or not commits[-1].nonfinite:
+        return None
+    first = (commits[0].nonfinite or ()) if len(commits) > 1 else ()
+    named = [name for name in commits[-1].nonfinite if name not in first]
+    return f"{', '.join(named)} in the checkpoint of update {commits[-1].update:,}" if named else None
 
 
 def _update_s(rows: Sequence[Row]) -> float | None:
@@ -316,7 +341,9 @@ def selection(lock: Lock | None) -> tuple[Literal["min", "max"], str] | None:
     return ("max" if mode == "max" else "min"), metric.removeprefix("development.")
 
 
-def _development(evaluations: Sequence[EvaluationRow], lock: Lock | None) -> Development | None:
+def _development(
+    evaluations: Sequence[EvaluationRow], scored: RowTable[EvaluationRow], lock: Lock | None
+) -> Development | None:
     if not evaluations:
         return None
     newest = evaluations[-1]
@@ -324,6 +351,29 @@ def _development(evaluations: Sequence[EvaluationRow], lock: Lock | None) -> Dev
     metric = chosen[1] if chosen else next(iter(sorted(newest.metrics)), None)
     if metric is None:
         return None
+    value = newest.metrics.get(metric)
+    given = (newest.counts or {}).get(metric)
     return Development(
-        metric=metric, value=newest.metrics.get(metric), update=newest.update, best=newest.best
+        metric=metric,
+        value=value,
+        update=newest.update,
+        best=newest.best if chosen is None or not _stops(lock) else _is_best(value, scored, *chosen),
+        count=None if given is None else (given, newest.rows),
     )
+
+
+def _stops(lock: Lock | None) -> bool:
+    """Whether a rule stops the run: then it is the rule that a row's `best` speaks of."""
+    run = lock.settings.get("run") if lock else None
+    return isinstance(run, Mapping) and isinstance(run.get("stop"), Mapping)
+
+
+def _is_best(
+    value: float | None, scored: RowTable[EvaluationRow], mode: Literal["min", "max"], metric: str
+) -> bool:
+    """Whether no evaluation was better than the newest, nor as good before it."""
+    if value is None:
+        return False
+    *before, _ = [each.metrics.get(metric) for each in scored]
+    sign = 1.0 if mode == "min" else -1.0
+    return all(sign * value < sign * other for other in before if other is not None)

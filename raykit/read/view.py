@@ -21,6 +21,7 @@ from raykit.records import (
     Compared,
     End,
     GateResult,
+    Harmless,
     Paused,
     Place,
     Resumed,
@@ -38,8 +39,9 @@ State = (
 """What the log says of a run. `stopped`: its launch ended, or was last heard too long ago, without a word. A trial's
 is that of its row: once it has an end, that."""
 
-Health = Literal["ok", "nonfinite", "collapsed", "silent", "corrupt", "unknown"]
-"""What its rows say, whatever the state: a completed run is healthy only if its rows are."""
+Health = Literal["ok", "nonfinite", "undefined", "collapsed", "silent", "corrupt", "unknown"]
+"""What its rows and checkpoints say, whatever the state: a completed run is healthy only if they are. `undefined`: the
+metric that selects has no value."""
 
 OVER: frozenset[State] = frozenset(
     {"completed", "corrupt", *(end for end in get_args(End) if end != "failed")}
@@ -84,6 +86,9 @@ class Development:
     value: float | None
     update: int
     best: bool
+    """No evaluation so far was better by the rule that selects."""
+    count: tuple[int, int] | None = None
+    """How many rows gave a number for it, of how many; None where all did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,8 @@ class FleetView:
     cancelled: Cancelled | None = None
     pauses: Sequence[PauseView] = ()
     """All pauses so far, oldest first."""
+    harmless: Sequence[Harmless] = ()
+    """State outside of checkpoints that does not matter, as people say."""
 
     def plain(self) -> dict[str, Any]:
         """The view as JSON values."""
@@ -136,6 +143,7 @@ class FleetView:
                 }
                 for past in self.pauses
             ],
+            "harmless": [said.plain() for said in self.harmless],
         }
 
 
@@ -256,6 +264,7 @@ class RunView:
                 "value": development.value,
                 "update": development.update,
                 "best": development.best,
+                **({} if development.count is None else {"count": list(development.count)}),
             },
             "heard_at": self.heard_at,
             "attempts": [_plain_attempt(attempt) for attempt in self.attempts],

@@ -189,6 +189,7 @@ from raykit.records.search import (
     TableRow,
 )
 from raykit.records.shared import (
+    CODE_OF,
     EXACTNESS,
     Cause,
     Difference,
@@ -204,6 +205,7 @@ __all__ = [
     "AUTONOMOUS",
     "BY_BUDGET",
     "CANCELLED",
+    "CODE_OF",
     "EXACTNESS",
     "LARGEST",
     "LONGEST_MS",

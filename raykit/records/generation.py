@@ -85,6 +85,8 @@ class GenerationContract(Versioned):
     seed: Count
     revision: Positive
     """Of raykit's own arithmetic: raised when the same contract would come to other bytes."""
+    rules: Positive | None = None
+    """Version of what counts as a bad row, and of which bounds hold unsaid; None for the first."""
     dtype: str
     """Of the parameters."""
     autocast: str
@@ -105,7 +107,7 @@ class GenerationContract(Versioned):
     columns: tuple[Column, ...]
     """Of the set, raykit's own first."""
     bounds: Mapping[str, float]
-    """The greatest share of each kind of bad row."""
+    """The greatest share of each kind of bad row: those that the plan says, and those that hold unsaid."""
     exact: bool = True
     """Two attempts at a unit come to the same bytes; if not, a late one is recorded and dropped."""
     facts: Mapping[str, str] = Field(default_factory=dict)
@@ -125,7 +127,8 @@ class GenerationContract(Versioned):
 
         How many rows there are, how they are divided, what is allowed of them and what came before change no seed.
         """
-        aside = {"rows", "unit_rows", "batch_rows", "bounds", "exact", "facts", "follows", "reuses", "schema"}
+        of_work = {"rows", "unit_rows", "batch_rows", "exact", "facts"}
+        aside = of_work | {"bounds", "rules", "follows", "reuses", "schema"}
         return digest_of({name: value for name, value in self.plain().items() if name not in aside})
 
 
@@ -260,6 +263,9 @@ class Option(Record):
     whole_ms: Milliseconds
     """What the whole set would take with it, on one accelerator."""
     whole_cost: Micros
+    idle: tuple[str, ...] | None = None
+    """Names of `decode` that change no byte of its first rows: of the plan's own, held against leaving them out; of
+    another way, against the plan's own."""
 
 
 class Contracted(Record):

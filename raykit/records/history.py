@@ -64,6 +64,9 @@ class EvaluationRow(Versioned):
     metrics: Mapping[str, float | None]
     elapsed_s: float
     best: bool
+    """The best so far of what the stop rule watches, or of what selects where there is no such rule."""
+    counts: Mapping[str, Count] | None = None
+    """By metric that not every row gave a number for: how many did. None where all did."""
 
 
 class FieldStats(Record):

@@ -209,11 +209,13 @@ class Tally(Record):
     """The example or what the model made of it was not usable: it raised, or was not finite."""
     missing: Count
     """Not in the data any more."""
+    empty: Positive | None = None
+    """Had nothing to score."""
 
     @model_validator(mode="after")
     def _accounts_for_all(self) -> Self:
-        if self.requested != self.scored + self.failed + self.missing:
-            raise ValueError("requested is not scored + failed + missing")
+        if self.requested != self.scored + self.failed + self.missing + (self.empty or 0):
+            raise ValueError("requested is not scored + failed + missing + empty")
         return self
 
 
@@ -226,6 +228,8 @@ class Score(Record):
     no_skill: float | None = None
     """What knowing nothing scores; None where there is no such value."""
     better: Literal["less", "more"] | None = None
+    count: Count | None = None
+    """How many units gave a number; None where all that were scored did."""
 
 
 class FieldSpread(Record):
@@ -279,11 +283,18 @@ FindingKind = Literal[
     "unused",
     "undefined",
     "range",
+    "untrained",
+    "same-scores",
+    "seen-answer",
+    "worst-stratum",
+    "below-chance",
+    "empty",
+    "partial",
 ]
 
 
 class QcFinding(Record):
-    """One reason why a checkpoint fails."""
+    """One reason why a checkpoint fails, or, among the notes of a receipt, why a person has to look."""
 
     kind: FindingKind
     what: str
@@ -328,6 +339,12 @@ class Receipt(Versioned):
     unjudged: tuple[str, ...] = ()
     """Metrics whose threshold does not apply here: at update 0 of a model that has learned nothing yet."""
     findings: tuple[QcFinding, ...] = ()
+    notes: Annotated[tuple[QcFinding, ...], Field(min_length=1)] | None = None
+    """What fails nothing by itself, and what whoever reviews this has to look at; None where there is nothing."""
+    weights: Digest | None = None
+    """Digest of the model's file. None in receipts of earlier versions, as `scores` is."""
+    scores: Digest | None = None
+    """Digest of every loss of every unit: equal for other weights only if it does not depend on them."""
     verdict: Literal["passed", "failed"]
 
     @model_validator(mode="after")

@@ -71,6 +71,9 @@ class AttemptStarted(Record):
     data: Digest
     lease: str | None = None
     resume: ResumeReceipt | None = None
+    sample: Mapping[str, str] | None = None
+    """Of a dataset that says itself what its content is: by id, the beginning of the digest of what it gave for some
+    rows."""
 
 
 class GateResult(Record):
@@ -85,6 +88,8 @@ class GateResult(Record):
     took_s: float
     exactness: Exactness | None = None
     """Of the resume gate: what it measured, the upper bound of every later class of the run."""
+    cleared: tuple[str, ...] | None = None
+    """Of the resume gate: what training changes outside of checkpoints, and what nobody has to save."""
 
 
 class FirstDifference(Record):
@@ -197,6 +202,8 @@ class Commit(Record):
     blocked_s: float
     accelerator_s: float | None = None
     """Accelerator-seconds that the run had held when this save began, over all attempts and failures."""
+    nonfinite: tuple[str, ...] | None = None
+    """Tensors of the model that hold NaN, or parameters that hold infinity: the first few. None if there is none."""
 
 
 class Superseded(Record):

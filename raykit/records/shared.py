@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import StringConstraints
 
@@ -13,6 +13,9 @@ Exactness = Literal["exact", "state-exact", "order-exact", "inexact"]
 """How much a resumed run is the run that was interrupted, from most to least."""
 
 EXACTNESS: tuple[Exactness, ...] = ("exact", "state-exact", "order-exact", "inexact")
+
+CODE_OF: Final = "code of "
+"""What a fact begins with that binds code from outside of the frozen copy: `code of mylib`."""
 
 EndReason = Literal["completed", "paused", "killed", "failed", "preempted"]
 

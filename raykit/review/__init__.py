@@ -23,6 +23,7 @@ from raykit.review.evidence import (
     OptionCost,
     Pilot,
     Seen,
+    Straddling,
 )
 from raykit.review.finding import Finding
 from raykit.review.items import ITEMS, RULES, Review, judged, require_passed, restart_facts, review
@@ -45,6 +46,7 @@ __all__ = [
     "Pilot",
     "Review",
     "Seen",
+    "Straddling",
     "judged",
     "require_passed",
     "restart_facts",

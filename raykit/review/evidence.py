@@ -151,6 +151,31 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Straddling:
+    """What lies in more than one split, though the data say that it belongs together."""
+
+    groups: int = 0
+    """Groups of the data."""
+    parted: int = 0
+    """Those of them with rows in more than one split."""
+    contents: tuple[tuple[str, int, int, str], ...] = ()
+    """Of a split, how many of how many rows have the very content of a row of another split."""
+
+    @property
+    def words(self) -> str:
+        """`12 of 40 groups of the data are in more than one split; 27 of 30 rows of development equal one of train`."""
+        found = [
+            f"{same:,} of {rows:,} rows of {role} equal one of {other}"
+            for role, same, rows, other in self.contents
+        ]
+        if self.parted:
+            found.insert(
+                0, f"{self.parted:,} of {self.groups:,} groups of the data are in more than one split"
+            )
+        return "; ".join(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """All that one review looks at."""
 
@@ -162,6 +187,8 @@ class Evidence:
     gates: tuple[str, ...]
     money: Money
     looked: Looked
+    straddling: Straddling | None = None
+    """What lies in more than one split; None if nothing does, or nothing is known of the rows."""
     base: Base | None = None
     base_problem: str | None = None
     """Why the base that the plan names cannot be used, if it cannot."""
@@ -248,4 +275,5 @@ __all__ = [
     "OptionCost",
     "Pilot",
     "Seen",
+    "Straddling",
 ]

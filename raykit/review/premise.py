@@ -37,6 +37,15 @@ def surfaces(evidence: Evidence) -> Iterator[Flaw]:
                 f"the {role} split holds no row",
                 "rows in every split that the plan names",
             )
+    if straddles(evidence):
+        assert evidence.straddling is not None
+        yield Flaw(
+            "splits.why",
+            f"missing, and {evidence.straddling.words}",
+            "one sentence: why these rows may lie on both sides",
+            'splits.group = "group" keeps groups together, "content" keeps equal rows together',
+            asks=True,
+        )
     for field, text in (("claim.success", plan.claim.success), ("decision", plan.decision)):
         if words.names([text.lower()], "validation"):
             yield Flaw(
@@ -53,6 +62,14 @@ def surfaces(evidence: Evidence) -> Iterator[Flaw]:
                 f"selects by {selection.metric}, and the search by {searched}",
                 "one metric that selects",
             )
+
+
+def straddles(evidence: Evidence) -> bool:
+    """Whether rows that belong together are parted without a reason, in work that is paid for and has not begun."""
+    splits, begun = evidence.plan.splits, evidence.seen is not None and evidence.seen.update is not None
+    if evidence.straddling is None or splits is None or splits.why is not None:
+        return False
+    return evidence.money.billed and not begun
 
 
 def artifact(evidence: Evidence) -> Iterator[Flaw]:

@@ -5,8 +5,14 @@ would hardly ever come up were the true share equal to the bound, so that no uni
 canary units together are judged more strictly, and the whole set as it is: its share is above the bound, or it is not.
 
     duplicates                     equal to an earlier row         of the rows that were produced
-    empty, truncated, other flags  as their columns say            of the rows that were produced
+    empty                          a blank text, an empty list     of the rows that were produced
+    nulls                          a null, at whatever depth       of the rows that were produced
+    truncated, other flags         as their columns say            of the rows that were produced
     failed, nonfinite, filtered    not in the file                 of the rows that were requested
+
+A kind of damage that the plan does not speak of has a bound all the same (`UNSAID`). `RULES` counts the versions of all
+this: a contract holds its own, and one that was frozen before there were any goes on without nulls, blanks and bounds
+that nobody said.
 """
 
 from __future__ import annotations
@@ -16,6 +22,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from raykit.errors import GateError
 from raykit.records import Column, GenerationContract, Rows, SetFinding
+
+RULES = 2
+"""Of what counts as a bad row, and of the bounds below. Contracts that say none are of the first rules."""
+
+UNSAID: Mapping[str, float] = {
+    "nulls": 0.0,
+    "nonfinite": 0.01,
+    "failed": 0.01,
+    "empty": 0.01,
+    "truncated": 0.05,
+    "duplicates": 0.5,
+}
+"""What holds where a plan says nothing else of a kind. What a recipe's own filter puts aside is no damage. Rows made
+from inputs may be equal as often as answers are: a label is one of few."""
 
 UNIT_LEVEL = 1e-6
 """A unit breaks a bound if its count had a smaller probability than this at a share equal to the bound. Of a million
@@ -27,7 +47,7 @@ CANARY_LEVEL = 0.01
 NOT_IN_FILE = frozenset({"failed", "nonfinite", "filtered"})
 """Kinds whose rows are not in the file: their share is of the rows that were requested."""
 
-OF_CONTENT = frozenset({"duplicates", "empty"})
+OF_CONTENT = frozenset({"duplicates", "empty", "nulls"})
 """Kinds that are seen in the rows themselves. Any other kind is a column of flags."""
 
 OWN_COLUMNS = frozenset({"row", "id", "sample"})
@@ -90,6 +110,41 @@ def broken(found: int, of: int, bound: float, level: float) -> bool:
     return tail(found, of, bound) < level
 
 
+# --- what is allowed ----------------------------------------------------------------------------------------
+
+
+def completed(
+    said: Mapping[str, float], columns: Sequence[Column], *, rules: int | None, from_inputs: bool
+) -> dict[str, float]:
+    """The bounds that a plan says, with one for every other kind of damage that such rows can have.
+
+    Doing it again changes nothing. Under the first rules nothing holds unsaid.
+    """
+    if rules is None:
+        return dict(said)
+    found = {kind: most for kind, most in UNSAID.items() if _can_be(kind, columns, from_inputs)} | dict(said)
+    if "failed" not in said:  # what is allowed not to be finite is allowed to fail
+        found["failed"] = max(found["failed"], found["nonfinite"])
+    return found
+
+
+def _can_be(kind: str, columns: Sequence[Column], from_inputs: bool) -> bool:
+    theirs = [column for column in columns if column.name not in OWN_COLUMNS]
+    match kind:
+        case "empty":
+            return any(_may_be_empty(column.type) for column in theirs)
+        case "truncated":
+            return Column(name=kind, type="bool") in theirs
+        case "duplicates":
+            return not from_inputs
+    return True
+
+
+def flags_of(bounds: Mapping[str, float]) -> frozenset[str]:
+    """The columns whose values say that a row is bad, where rows have them."""
+    return (frozenset(bounds) | frozenset(UNSAID)) - NOT_IN_FILE - OF_CONTENT
+
+
 # --- how many -----------------------------------------------------------------------------------------------
 
 
@@ -132,6 +187,8 @@ def require_kinds(bounds: Mapping[str, float], columns: Sequence[Column], *, at:
 
 
 def _may_be_empty(type_: str) -> bool:
+    if type_.startswith("struct<"):  # one of its fields may
+        return any(f": {each}" in type_ for each in (*VARIABLE, *LISTS))
     return type_ in VARIABLE or type_.startswith(LISTS)
 
 
@@ -207,7 +264,8 @@ def words(finding: SetFinding) -> str:
     if finding.kind == NOTHING:
         return f"none of {finding.of:,} rows was produced"
     share = f"{100 * finding.found / finding.of:.3g} %" if finding.of else "none"
+    are, may = ("hold", "may") if finding.kind == "nulls" else ("are", "may be")
     return (
-        f"{finding.found:,} of {finding.of:,} rows are {finding.kind} ({share}),"
-        f" and {100 * finding.bound:.3g} % may be"
+        f"{finding.found:,} of {finding.of:,} rows {are} {finding.kind} ({share}),"
+        f" and {100 * finding.bound:.3g} % {may}"
     )

@@ -9,7 +9,7 @@ reusable               units of an earlier contract that count as they are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -20,8 +20,8 @@ from raykit.errors import GateError, PlanError
 from raykit.ids import DIGEST, Digest, canonical
 from raykit.plan import Plan, differences
 from raykit.plan.tables import Generate
-from raykit.records import Column, GenerationContract, InputsManifest, Reuse
-from raykit.shards.bounds import require_kinds
+from raykit.records import CODE_OF, Column, GenerationContract, InputsManifest, Reuse
+from raykit.shards.bounds import RULES, completed, require_kinds
 from raykit.shards.spans import Numbers, numbers_of, shown, spans_of
 from raykit.shards.units import units_of
 
@@ -42,6 +42,7 @@ class Draft:
     decode: Mapping[str, Any]
     seed: int
     revision: int = REVISION
+    rules: int | None = RULES
     dtype: str
     autocast: str
     deterministic: bool
@@ -52,6 +53,7 @@ class Draft:
     rows: int
     unit_rows: int
     bounds: Mapping[str, float]
+    """As the plan has them: what holds unsaid depends on the columns."""
     exact: bool
 
 
@@ -68,11 +70,19 @@ class Probed:
 # --- making one ---------------------------------------------------------------------------------------------
 
 
-def draft_of(plan: Plan, name: str, *, teacher: Digest, code: Digest, inputs: InputsManifest | None) -> Draft:
+def draft_of(
+    plan: Plan,
+    name: str,
+    *,
+    teacher: Digest,
+    code: Digest,
+    inputs: InputsManifest | None,
+    rules: int | None = RULES,
+) -> Draft:
     """The draft of one set of a plan.
 
     `teacher` is the digest of the manifest of its checkpoint, `code` that of the recipe's frozen code, and `inputs`
-    what the plan's inputs were copied to.
+    what the plan's inputs were copied to. A set under way keeps the `rules` of its contract.
 
     Raises:
         PlanError: the plan has no such set, asks for more rows than its inputs give, or has inputs that were not
@@ -95,6 +105,7 @@ def draft_of(plan: Plan, name: str, *, teacher: Digest, code: Digest, inputs: In
         code=code,
         decode=dict(target.decode),
         seed=target.seed,
+        rules=rules,
         dtype=run.dtype.params,
         autocast=run.dtype.autocast,
         deterministic=run.deterministic,
@@ -136,13 +147,19 @@ def make_contract(
     """
     require_kinds(draft.bounds, probed.columns, at=f"generate.{draft.name}.bounds")
     return GenerationContract(
-        **{each.name: getattr(draft, each.name) for each in fields(draft)},
+        **{each.name: getattr(draft, each.name) for each in fields(draft) if each.name != "bounds"},
+        bounds=_bounds(draft, probed.columns),
         columns=probed.columns,
         normalization=dict(probed.normalization),
         facts=dict(probed.facts) if draft.exact else {},
         follows=follows,
         reuses=reuses,
     )
+
+
+def _bounds(found: GenerationContract | Draft, columns: Sequence[Column]) -> dict[str, float]:
+    """Every bound that holds for rows with these columns."""
+    return completed(found.bounds, columns, rules=found.rules, from_inputs=found.inputs is not None)
 
 
 # --- what differs -------------------------------------------------------------------------------------------
@@ -168,13 +185,20 @@ def changes(contract: GenerationContract, draft: Draft, probed: Probed | None = 
 
     Without `probed`, what only the producer can say is not compared.
     """
-    was, now = _in_words_of_plan(contract), _in_words_of_plan(draft)
+    columns = contract.columns if probed is None else probed.columns
+    was, now = _in_words_of_plan(contract, columns), _in_words_of_plan(draft, columns)
     if probed is not None:
-        facts = probed.facts if draft.exact and contract.exact else contract.facts
+        facts = _comparable(contract, probed) if draft.exact and contract.exact else contract.facts
         was |= _of_producer(contract.columns, contract.normalization, contract.facts)
         now |= _of_producer(probed.columns, probed.normalization, facts)
     found = differences(_without_empty(was), _without_empty(now))
     return tuple(Change(field=name, was=a, now=b) for name, a, b in found)
+
+
+def _comparable(contract: GenerationContract, probed: Probed) -> dict[str, str]:
+    """What is found now, but for code from outside that an older contract does not bind."""
+    known = contract.facts
+    return {k: v for k, v in probed.facts.items() if k in known or not k.startswith(CODE_OF)}
 
 
 def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,13 +206,14 @@ def _without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value != {}}
 
 
-def _in_words_of_plan(found: GenerationContract | Draft) -> dict[str, Any]:
+def _in_words_of_plan(found: GenerationContract | Draft, columns: Sequence[Column]) -> dict[str, Any]:
     at = f"generate.{found.name}"
     return {
         "name": found.experiment,
         "teacher": found.teacher,
         "code": found.code,
         "revision": found.revision,
+        "rules of bad rows": found.rules,
         "recipe": found.recipe,
         "run.params": found.params,
         "run.dtype.params": found.dtype,
@@ -197,8 +222,9 @@ def _in_words_of_plan(found: GenerationContract | Draft) -> dict[str, Any]:
         "run.threads": found.threads,
         **{
             f"{at}.{name}": getattr(found, name)
-            for name in ("inputs", "rows", "samples", "unit_rows", "batch_rows", "seed", "decode", "bounds")
+            for name in ("inputs", "rows", "samples", "unit_rows", "batch_rows", "seed", "decode")
         },
+        f"{at}.bounds": _bounds(found, columns),
         f"{at}.exact": found.exact,
     }
 

@@ -111,6 +111,15 @@ def require_undominated(
     )
 
 
+def idle_words(options: Sequence[Option]) -> list[str]:
+    """A line for each way of decoding of which a name changes nothing: a typo that the recipe swallows, say."""
+    return [
+        f"{each.name}: {', '.join(each.idle)} change{'s' if len(each.idle) == 1 else ''} no byte of the first rows"
+        for each in options
+        if each.idle
+    ]
+
+
 def words(option: Option, rule: Rule) -> str:
     """`decode: distance 0.0312, 96.4 rows/s, 5.76 h for the whole set, 10.31`."""
     value = option.quality.get(rule.metric)

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -178,6 +178,16 @@ class Shards:
         """
         assert failure.request == unit_id(self.digest, unit), "a failure is of its unit"
         return say_once(self.store, self._attempt_key("failures", unit, failure.n), failure)
+
+    def made_again(self, unit: int, took: Took) -> bool:
+        """Say that another process has made a unit as well, and come to the same; False if that was said before.
+
+        Raises:
+            UnknownOutcomeError: the reply was lost and could not be read back; say it again.
+            StoreUnavailableError: the store did not take it.
+        """
+        assert took.request == unit_id(self.digest, unit), "it is of its unit"
+        return say_once(self.store, self._attempt_key("took", unit, took.n), took)
 
     # --- what came of it ------------------------------------------------------------------------------------
 
@@ -417,8 +427,26 @@ class Shards:
                 rule=f"{unit_of(self.contract, unit).rows} rows",
             )
         made_under = receipt.reused or old.digest
-        own = receipt.model_copy(update={"contract": self.digest, "reused": made_under})
-        return self._put(own, old.data(receipt))
+        data = old.data(receipt)
+        differs: dict[str, Any] = {"contract": self.digest, "reused": made_under}
+        if self._counts(old):
+            differs["counts"] = self._counted(receipt, data)
+        return self._put(receipt.model_copy(update=differs), data)
+
+    def _counts(self, old: Shards) -> bool:
+        """Whether other kinds of bad rows are counted here than there."""
+        mine, theirs = self.contract, old.contract
+        return mine.rules != theirs.rules or mine.bounds.keys() != theirs.bounds.keys()
+
+    def _counted(self, receipt: UnitReceipt, data: bytes) -> dict[str, int]:
+        """How many bad rows a unit of an earlier contract has by the rules of this one."""
+        from raykit.store.contents import contents_of, own_columns
+        from raykit.store.damage import bad_rows
+        from raykit.store.parquet import read_parquet
+
+        table = read_parquet(data, f"unit {receipt.unit}")
+        contents = contents_of(own_columns(table))
+        return bad_rows(table, contents, self.contract.bounds, rules=self.contract.rules)
 
     def _given_up(self, unit: int, reason: str, empty: bytes) -> UnitReceipt:
         there = unit_of(self.contract, unit)

@@ -308,6 +308,7 @@ _KINDS = tuple(
         ("generation-claim", r"{G}/claims/{unit}-{try}\.json"),
         ("generation-failure", r"{G}/failures/{unit}-{try}\.json"),
         ("generation-conflict", r"{G}/conflicts/{unit}-{try}\.json"),
+        ("generation-took", r"{G}/took/{unit}-{try}\.json"),
         ("generation-receipt", r"{G}/receipts/{unit}\.json"),
         ("generation-manifest", r"{G}/manifest\.json"),
         ("generation-snapshot", r"{G}/published\.parquet"),

@@ -15,6 +15,7 @@ from raykit.records import (
     Cause,
     ExperimentEntry,
     FleetEntry,
+    Harmless,
     Paused,
     Record,
     Repaired,
@@ -148,6 +149,22 @@ def say(store: ObjectStore, experiment: str, event: Record, *, person: str, at: 
         StoreUnavailableError: the store did not answer.
     """
     _append(store, OWN + experiment, person, lambda acts: [event], at)
+
+
+def say_harmless(store: ObjectStore, experiment: str, event: Harmless, *, at: float) -> Said:
+    """Say that some state does not matter; what was said of all of it already stays as it is.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+        CorruptError: a log is damaged.
+        UnknownOutcomeError: the reply was lost; say it again.
+        StoreUnavailableError: the store did not answer.
+    """
+
+    def decide(acts: Acts) -> list[Record]:
+        return [] if acts.harmless.issuperset(event.names) else [event]
+
+    return Said(new=_append(store, OWN + experiment, event.person, decide, at))
 
 
 def approve_restart(store: ObjectStore, experiment: str, event: RestartApproved, *, at: float) -> Said:

@@ -318,9 +318,10 @@ def unbound(receipt: Receipt, request: Request, suite: Suite, reference: str | N
 
 def miscounted(receipt: Receipt) -> bool:
     """Whether the strata of a receipt do not add up to all of its units."""
-    names = ("requested", "scored", "failed", "missing")
+    names = ("requested", "scored", "failed", "missing", "empty")
     return any(
-        getattr(receipt.units, name) != sum(getattr(tally, name) for tally in receipt.strata.values())
+        (getattr(receipt.units, name) or 0)
+        != sum(getattr(tally, name) or 0 for tally in receipt.strata.values())
         for name in names
     )
 

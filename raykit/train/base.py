@@ -21,6 +21,8 @@ from raykit.store.base import ObjectStore
 from raykit.store.candidates import read_adopted
 from raykit.store.commit import MAX_MANIFEST_BYTES, File, read_verified
 from raykit.store.plans import read_lock, read_plan
+from raykit.train.names import with_tied
+from raykit.train.optimizer_state import is_by_name, named_state
 from raykit.train.state import Live, hold, restore, restore_optimizer
 from raykit.train.tensors import join, read_tensors
 
@@ -152,6 +154,7 @@ def load_base(live: Live, base: Base, files: Mapping[str, bytearray], *, rank: i
         GateError: its tensors are not the model's, or its optimizer state is not that of the recipe's optimizer.
     """
     structure, tensors = read_tensors(files["model"], f"the model of {base.words}")
+    tensors = with_tied(live.model, tensors, base.words)
     model = live.model.state_dict()
     _require_same(
         {name: _kind(value) for name, value in model.items() if isinstance(value, torch.Tensor)},
@@ -164,7 +167,7 @@ def load_base(live: Live, base: Base, files: Mapping[str, bytearray], *, rank: i
         kept = _fitting(live, base, join(structure, moments), rank=rank)
     live.model.load_state_dict(tensors)
     if kept is not None:
-        restore_optimizer(live.optimizer, kept)
+        restore_optimizer(live, kept)
 
 
 def _fitting(live: Live, base: Base, saved: Any, *, rank: int) -> dict[str, Any]:
@@ -178,22 +181,44 @@ def _fitting(live: Live, base: Base, saved: Any, *, rank: int) -> dict[str, Any]
             rule="a checkpoint after the first update",
             remedy='keep = ["weights"]',
         )
-    own = live.optimizer.state_dict()
-    _require_same_groups(own["param_groups"], saved["param_groups"], what=what)
-    names = _parameter_names(live)
+    own = named_state(live.model, live.optimizer)
+    state = _by_name(own["param_groups"], saved, what=what)
     found = {
-        f"{names[index]}.{name}": _kind(value)
-        for index, moments in saved["state"].items()
-        for name, value in moments.items()
+        f"{name}.{key}": _kind(value)
+        for name, moments in state.items()
+        for key, value in moments.items()
         if isinstance(value, torch.Tensor)
     }
-    stepped = {f"{names[index]}." for index in saved["state"]}  # a parameter without gradients has no moments
+    stepped = {f"{name}." for name in state}  # a parameter without gradients has no moments
     _require_same(
         {name: kind for name, kind in expected.items() if name.rpartition(".")[0] + "." in stepped},
         found,
         what=what,
     )
-    return {"state": saved["state"], "param_groups": own["param_groups"]}
+    return {**own, "state": state}
+
+
+def _by_name(own: list[dict[str, Any]], saved: Any, *, what: str) -> dict[str, Any]:
+    """The base's moments by the names of parameters; those of the first format are numbered as the groups are here.
+
+    Raises:
+        GateError: its groups are not of the same parameters.
+    """
+    here = [group["params"] for group in own]
+    there = [group["params"] for group in saved["param_groups"]]
+    if is_by_name(saved):
+        if sorted(map(sorted, here)) != sorted(map(sorted, there)):
+            raise _other_groups(here, there, what=what)
+        state: dict[str, Any] = saved["state"]
+        return state
+    if [len(group) for group in here] != [len(group) for group in there]:
+        raise _other_groups(here, there, what=what)
+    names = {
+        number: name
+        for group, numbers in zip(here, there, strict=True)
+        for name, number in zip(group, numbers, strict=True)
+    }
+    return {names[number]: moments for number, moments in saved["state"].items()}
 
 
 def _state_of_a_step(live: Live, *, rank: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -203,11 +228,10 @@ def _state_of_a_step(live: Live, *, rank: int) -> dict[str, tuple[tuple[int, ...
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
     live.optimizer.step()
-    names = _parameter_names(live)
     kinds = {
-        f"{names[index]}.{name}": _kind(value)
-        for index, moments in live.optimizer.state_dict()["state"].items()
-        for name, value in moments.items()
+        f"{name}.{key}": _kind(value)
+        for name, moments in named_state(live.model, live.optimizer)["state"].items()
+        for key, value in moments.items()
         if isinstance(value, torch.Tensor)
     }
     live.optimizer.zero_grad(set_to_none=True)
@@ -220,24 +244,15 @@ def _parameters(live: Live) -> Iterator[torch.nn.Parameter]:
         yield from group["params"]
 
 
-def _parameter_names(live: Live) -> dict[int, str]:
-    """What the optimizer's state calls a number, by its name in the model."""
-    names = {id(parameter): name for name, parameter in live.model.named_parameters()}
-    return {
-        index: names.get(id(parameter), f"parameter {index}")
-        for index, parameter in enumerate(_parameters(live))
-    }
-
-
-def _require_same_groups(own: list[dict[str, Any]], saved: list[dict[str, Any]], *, what: str) -> None:
-    sizes, found = ([len(group["params"]) for group in groups] for groups in (own, saved))
-    if sizes != found:
-        raise GateError(
-            f"{what}: its groups have {found} parameters, here they have {sizes}",
-            field="base.keep",
-            rule="the same parameters in the same groups",
-            remedy='keep = ["weights"]',
-        )
+def _other_groups(here: list[list[str]], there: list[list[Any]], *, what: str) -> GateError:
+    sizes, found = ([len(group) for group in groups] for groups in (here, there))
+    return GateError(
+        f"{what}: its groups have {found} parameters, here they have {sizes}"
+        + (", and not the same ones" if sizes == found else ""),
+        field="base.keep",
+        rule="the same parameters in the same groups",
+        remedy='keep = ["weights"]',
+    )
 
 
 def _kind(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.dtype]:

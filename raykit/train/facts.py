@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
@@ -19,9 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from raykit.data.randomness import HASH_SEED
 from raykit.plan import Plan
 from raykit.plan import differences as plan_differences
-from raykit.records import Difference, Exactness
+from raykit.records import CODE_OF, Difference, Exactness
 from raykit.train.gang import Gang
 
 FACT_ALLOWS: dict[str, Exactness] = {
@@ -35,7 +38,11 @@ FACT_ALLOWS: dict[str, Exactness] = {
     "numpy": "state-exact",
     "python": "state-exact",
     "raykit": "state-exact",
+    "hash_seed": "state-exact",
 }
+
+NOT_RECORDED = "not recorded"
+"""Of an attempt that began before the fact was asked for: nothing says that it differed."""
 
 PLAN_ALLOWS: dict[str, Exactness] = {
     "run.workers": "order-exact",
@@ -58,7 +65,13 @@ def here(gang: Gang, threads: int) -> dict[str, str]:
         "numpy": np.__version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "raykit": metadata.version("raykit"),
+        "hash_seed": _hash_seed(),
     }
+
+
+def _hash_seed() -> str:
+    """What this process hashes text with, which is settled before it begins."""
+    return os.environ.get("PYTHONHASHSEED", "random") if sys.flags.hash_randomization else HASH_SEED
 
 
 def _device_model(device: torch.device) -> str:
@@ -68,11 +81,18 @@ def _device_model(device: torch.device) -> str:
 
 
 def of_facts(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
-    """The facts that differ."""
+    """The facts that differ. One that was not recorded then is named, and leaves `exact`."""
     for name in sorted(was.keys() | now.keys()):
-        before, after = was.get(name, "not recorded"), now.get(name, "not recorded")
+        before, after = was.get(name, NOT_RECORDED), now.get(name, NOT_RECORDED)
+        if name == "device_model" and name not in now:
+            continue  # a launch does not know the accelerators of other machines; the worker compares its own
         if before != after:
-            yield Difference(what=name, was=before, now=after, allows=FACT_ALLOWS.get(name, "state-exact"))
+            left = "exact" if before == NOT_RECORDED else _allows(name)
+            yield Difference(what=name, was=before, now=after, allows=left)
+
+
+def _allows(fact: str) -> Exactness:
+    return "inexact" if fact.startswith(CODE_OF) else FACT_ALLOWS.get(fact, "state-exact")
 
 
 def of_plans(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
@@ -125,15 +145,31 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def expected(plan: Plan) -> dict[str, str]:
-    """The facts that a gang started on this machine would have: what a launch compares before it starts one."""
-    return here(
-        Gang(rank=0, world=plan.run.workers, device=torch.device(local_device(plan))), plan.run.threads
-    )
+def expected(plan: Plan, outside: Mapping[str, str], *, there: int) -> dict[str, str]:
+    """The facts that a gang would have: what a launch compares before it starts one.
+
+    `outside` are those of the code that its recipe imports from outside, `there` the accelerators that it could have.
+    """
+    device = torch.device(local_device(plan, there))
+    known = device.type == "cpu" or accelerators_here() > 0
+    gang = Gang(rank=0, world=plan.run.workers, device=device if known else torch.device("cpu"))
+    found = {**here(gang, plan.run.threads), **outside, "hash_seed": HASH_SEED}
+    if not known:
+        found["device"] = device.type
+        del found["device_model"]
+    return found
 
 
-def local_device(plan: Plan) -> str:
-    """The kind of device that the plan's ranks get on this machine."""
+def local_device(plan: Plan, there: int) -> str:
+    """The kind of device that the plan's ranks are granted where `there` are so many accelerators.
+
+    With "auto" they get one each, or CPUs if there are too few.
+    """
     if plan.run.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if there >= plan.run.workers else "cpu"
     return plan.run.device
+
+
+def accelerators_here() -> int:
+    """The accelerators that PyTorch has on this machine, as far as they are visible to this process."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

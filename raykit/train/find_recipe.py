@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 import types
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from raykit.errors import PlanError
 from raykit.train.recipe import Recipe, asking
+from raykit.train.surroundings import place_of_recipe
 
 REQUIRED = ("model", "optimizer", "dataset", "losses")
 
@@ -55,7 +58,8 @@ def load_recipe(spec: str, folder: Path) -> Recipe:
 def _import(name: str, folder: Path) -> Any:
     """Import `name`, looking in `folder` first; modules of another recipe's folder are never mistaken for its own.
 
-    The folder stays last on the path, for what a recipe imports when it is called.
+    The folder stays on the path, for what a recipe imports when it is called: last, but in a worker before everything
+    that is not installed.
     """
     root = str(folder.resolve())
     _forget_others(name, root)
@@ -80,7 +84,7 @@ def _import(name: str, folder: Path) -> Any:
     finally:
         sys.path.remove(root)
         if root not in sys.path:
-            sys.path.append(root)
+            sys.path.insert(place_of_recipe(), root)
             _on_path.add(root)
 
 
@@ -128,6 +132,51 @@ def _modules_below(root: str, before: frozenset[str]) -> list[str]:
     ]
 
 
+def own_modules(folder: Path) -> dict[str, types.ModuleType]:
+    """The modules that a recipe has brought from a folder so far, by name."""
+    root = str(folder.resolve())
+    count, found = _own.get(root, (0, {}))
+    if count != len(sys.modules) or any(sys.modules.get(key) is not module for key, module in found.items()):
+        found = {key: sys.modules[key] for key in _modules_below(root, _there_before.get(root, frozenset()))}
+        _own[root] = len(sys.modules), found
+    return found
+
+
+_own: dict[str, tuple[int, dict[str, types.ModuleType]]] = {}
+"""By recipe folder: how many modules the process had when the recipe's were looked for, and those."""
+
+
+@contextlib.contextmanager
+def apart(folder: Path) -> Iterator[None]:
+    """In the block, the modules of a recipe's folder are imported anew; after it, those of before are there again.
+
+    What is made in the block shares no module, class or global of the recipe's own with what was made outside of it.
+    """
+    kept = _taken_out(folder)
+    try:
+        yield
+    finally:
+        _taken_out(folder)
+        sys.modules.update(kept)
+
+
+def _taken_out(folder: Path) -> dict[str, types.ModuleType]:
+    root = str(folder.resolve())
+    before = _there_before.get(root, frozenset())
+    names = {*_modules_below(root, before), *_namespaces_below(root, before)}
+    _own.pop(root, None)
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def _namespaces_below(root: str, before: frozenset[str]) -> Iterator[str]:
+    """The packages of a folder that are no file: they hold their modules as attributes."""
+    for key, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) is None and key.partition(".")[0] not in before:
+            places = [str(place) for place in getattr(module, "__path__", ())]
+            if places and all(place.startswith(root + os.sep) for place in places):
+                yield key
+
+
 def modules_of(spec: str, folder: Path) -> list[str]:
     """The files, relative to `folder`, of the modules that importing a recipe brings from there.
 
@@ -138,6 +187,12 @@ def modules_of(spec: str, folder: Path) -> list[str]:
     root = str(folder.resolve())
     files = (sys.modules[key].__file__ for key in _modules_below(root, _there_before[root]))
     return sorted({Path(file).relative_to(root).as_posix() for file in files if file is not None})
+
+
+def loaded_for(folder: Path) -> list[str]:
+    """The modules that this process has got since a recipe came from a folder, wherever they are from."""
+    before = _there_before.get(str(folder.resolve()))
+    return [] if before is None else [name for name in sys.modules if name.partition(".")[0] not in before]
 
 
 def recipe_folder(spec: str, plan: Path) -> Path:

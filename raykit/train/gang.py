@@ -6,13 +6,15 @@ JSON travels as bytes, never as pickles. With one rank nothing is sent and torch
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from raykit.errors import GateError, RaykitError
 from raykit.ids import canonical
@@ -71,6 +73,19 @@ class Gang:
     def any(self, flag: bool) -> bool:
         """True on every rank if it is on one."""
         return self.sum([float(flag)])[0] > 0
+
+    @contextmanager
+    def with_buffers_of_leader(self, model: nn.Module) -> Iterator[None]:
+        """Every rank has the buffers of rank 0, which are what a commit holds, for as long as a block runs."""
+        buffers = [] if self.world == 1 else [each.detach() for each in model.buffers() if each.numel()]
+        own = [each.clone() for each in buffers]
+        for each in buffers:
+            data = each.contiguous().reshape(-1).view(torch.uint8)
+            dist.broadcast(data, 0)
+            each.copy_(data.view(each.dtype).reshape(each.shape))
+        yield
+        for each, was in zip(buffers, own, strict=True):
+            each.copy_(was)
 
     def leave(self, *, wait_s: float) -> bool:
         """Say that this rank ends here; whether every other one says so too before `wait_s` have passed."""

@@ -6,8 +6,10 @@ Dispatch stands before every attempt; `first` and `resume` before a run's first 
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +26,8 @@ from raykit.train.inputs import Inputs, Task
 
 _REMEDIES = {
     settings.DISPATCH: "put back what differs, or ask for what is there, in a plan of its own",
-    "first": "look at the first batch and the loss terms; raykit does not step on what is not finite",
+    "first": "look at the first batch, the loss terms and what the optimizer holds; raykit does not step on what is "
+    "not finite",
     "resume": "set run.resume to what was measured, or give the recipe a state_dict() for state of its own",
 }
 
@@ -70,15 +73,15 @@ class Gates:
         attempt: int,
         built: Built,
         initial: dict[str, bytes],
-        rebuild: Callable[[], Built],
-        micro_batches: Callable[[int, int], Iterator[Any]],
+        apart: Callable[[], AbstractContextManager[probes.World]],
         *,
         passed: Collection[str],
+        harmless: Collection[str],
     ) -> None:
-        """Do the gates of a run's start, but those that have `passed`; then put everything back.
+        """Do the gates of a run's start, but those that have `passed`.
 
-        `initial` is every file of the state at update 0, `rebuild` makes everything once more, and
-        `micro_batches(after, last)` gives this rank's micro-batches of updates `after` + 1 to `last`.
+        `initial` is every file of the state at update 0, `apart` makes a world that shares nothing with what is
+        `built`, and `harmless` names state that does not matter.
 
         Raises:
             GateError: a gate failed.
@@ -86,20 +89,19 @@ class Gates:
             StoreUnavailableError: the store did not take the result.
         """
         bench = probes.Bench(
-            plan=self.inputs.plan,
-            gang=self.gang,
-            built=built,
-            initial=initial,
-            rebuild=rebuild,
-            micro_batches=lambda after: micro_batches(after, max(after, 0) + probes.UPDATES),
+            plan=self.inputs.plan, gang=self.gang, initial=initial, apart=apart, harmless=frozenset(harmless)
         )
-        for name, gate in (("first", probes.first_gate), ("resume", probes.resume_gate)):
-            if name not in passed:
-                self._require_passed(gate(bench, self._key(name)), attempt)
-        probes.put_back(bench)
+        gc.freeze()  # what is here already is not what the gates' worlds leave to be collected, and there is much of it
+        try:
+            for name, gate in (("first", probes.first_gate), ("resume", probes.resume_gate)):
+                if name not in passed:
+                    self._require_passed(gate(bench, self._key(name)), attempt, _ways_out(bench))
+        finally:
+            gc.unfreeze()
+        probes.require_untouched(built, initial, self.gang)
 
-    def _require_passed(self, result: GateResult, attempt: int) -> None:
-        """Note what a gate found.
+    def _require_passed(self, result: GateResult, attempt: int, remedy: str | None = None) -> None:
+        """Note what a gate found; `remedy` is what it asks for in place of what it always does.
 
         Raises:
             GateError: it failed.
@@ -110,7 +112,7 @@ class Gates:
             raise GateError(
                 f"the {result.gate} gate failed: {result.found}",
                 rule=f"needs {self.inputs.plan.run.needed}" if result.gate == "resume" else None,
-                remedy=_REMEDIES[result.gate],
+                remedy=remedy or _REMEDIES[result.gate],
             )
 
     def _note(self, result: GateResult, attempt: int) -> None:
@@ -124,6 +126,17 @@ class Gates:
         task, base = self.task, self.inputs.base
         manifest = None if base is None else base.locked.manifest
         return probes.gate_key(gate, task.contract, task.code, task.data, dict(self.facts), manifest)
+
+
+def _ways_out(bench: probes.Bench) -> str | None:
+    """What can be done about state that a resume loses."""
+    if bench.lost is None or not bench.lost.names:
+        return None
+    names = ", ".join(f'"{name}"' for name in bench.lost.names[: probes.MAX_TOLD])
+    return (
+        "save it, in the recipe's state_dict() and load_state_dict() or as a persistent buffer; or say that it does "
+        f"not matter, run.harmless = [{names}] in the plan; or set run.resume to what was measured"
+    )
 
 
 __all__ = ["Gates"]

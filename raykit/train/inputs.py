@@ -6,8 +6,9 @@ start: a split that would come out differently is refused, never silently replac
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,23 @@ from raykit.data.members import Membership, Source, describe
 from raykit.data.members import load as load_members
 from raykit.errors import PlanError
 from raykit.plan import Lock, Plan, plan_with
-from raykit.records import Setting
+from raykit.records import Difference, Setting
 from raykit.store.base import ObjectStore
 from raykit.store.plans import read_lock, read_plan, read_setting
 from raykit.train import frozen, rng
 from raykit.train.base import Base, base_of
-from raykit.train.find_recipe import load_recipe
+from raykit.train.find_recipe import load_recipe, loaded_for
+from raykit.train.glance import Glance
 from raykit.train.loader import Keyed
 from raykit.train.params import check_params
 from raykit.train.recipe import Recipe
+from raykit.train.surroundings import code_outside, unbound
+
+SAMPLED = 32
+"""So many rows are read at each start where a dataset says of itself what its content is."""
+
+SHOWN = 16
+"""Digits of their digests that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +78,30 @@ class Inputs:
     dataset: Any
     source: Source
     membership: Membership
+    outside: Mapping[str, str]
+    """The code that the recipe imports and that is neither frozen nor installed, as facts."""
+    folder: Path
+    """Where the frozen code lies, as long as the process works."""
 
-    def keyed(self, role: Any) -> Keyed:
-        """One split, each sample seeded by its place."""
-        return Keyed(self.dataset, self.members(role), self.plan.run.seed)
+    def unbound(self) -> list[str]:
+        """Code outside that was imported since, and that no fact binds."""
+        return unbound(self.folder, loaded_for(self.folder), self.outside)
+
+    def made_again(self) -> Inputs:
+        """The same with a recipe and a dataset that were made anew.
+
+        Raises:
+            PlanError: the recipe or its data cannot be opened.
+        """
+        recipe = load_recipe(self.plan.recipe, self.folder)
+        params = check_params(recipe, self.plan.run.params)
+        dataset = open_dataset(recipe, params, self.plan)
+        return replace(self, recipe=recipe, params=params, dataset=dataset)
+
+    def keyed(self, role: Any, first: int | None = None) -> Keyed:
+        """One split, or the `first` rows of it, each sample seeded by its place."""
+        members = self.members(role)[:first]
+        return Keyed(self.dataset, members, self.plan.run.seed, self.source.table["id"])
 
     def members(self, role: Any) -> np.ndarray[Any, Any]:
         return self.membership.indices(role, self.source)
@@ -106,24 +135,25 @@ def dataset_of(recipe: Recipe, params: Any, source: Mapping[str, tuple[str, ...]
     return dataset
 
 
-def describe_dataset(dataset: Any) -> Source:
+def describe_dataset(dataset: Any, glance: Glance | None = None) -> Source:
     """One row of identity per item: id, group, stratum, and the digest of its content.
 
-    The content is what `dataset[i]` gives under one fixed seed, or what the dataset's own `content(i)` gives.
+    The content is what `dataset[i]` gives under one fixed seed, or what the dataset's own `content(i)` gives. `glance`
+    sees every item that is read.
 
     Raises:
-        PlanError: duplicate ids, an empty dataset, or items without a stable content.
+        PlanError: duplicate ids, an empty dataset, an item that cannot be read, or one without a stable content.
     """
     return describe(
         len(dataset),
         getattr(dataset, "ids", None),
         getattr(dataset, "groups", None),
         getattr(dataset, "strata", None),
-        lambda index: content_of(dataset, index),
+        lambda index: content_of(dataset, index, glance),
     )
 
 
-def content_of(dataset: Any, index: int) -> str:
+def content_of(dataset: Any, index: int, glance: Glance | None = None) -> str:
     """The digest of one item's content, as `describe_dataset` has it.
 
     Raises:
@@ -132,8 +162,48 @@ def content_of(dataset: Any, index: int) -> str:
     own = getattr(dataset, "content", None)
     if own is not None:
         return content_digest(own(index))
+    item = item_of(dataset, index)
+    if glance is not None:
+        glance.see(index, item)
+    return content_digest(item)
+
+
+def item_of(dataset: Any, index: int) -> Any:
+    """One item under the seed that is its own whenever it is looked at."""
     rng.seed(randomness.key("content", index))
-    return content_digest(dataset[index])
+    return dataset[index]
+
+
+def sample_of(dataset: Any, source: Source) -> dict[str, str] | None:
+    """By id, the beginning of the digest of what some rows are, where a dataset says of itself what its content is.
+
+    The members bind no more than what it says. Which rows: those with the least content digests, wherever they lie.
+    None where every row was read for its content, or none of these has stable bytes.
+    """
+    if getattr(dataset, "content", None) is None:
+        return None
+    least = source.table.sort_by("sha256").slice(0, SAMPLED)
+    found = {}
+    for id, index in zip(least["id"].to_pylist(), least["index"].to_pylist(), strict=True):
+        with contextlib.suppress(PlanError):  # of no stable bytes
+            found[id] = content_digest(item_of(dataset, index))[:SHOWN]
+    return found or None
+
+
+def changed_rows(was: Mapping[str, str] | None, now: Mapping[str, str] | None) -> Difference | None:
+    """The sampled rows that are not what they were, though their dataset says that their content is the same."""
+    if was is None or now is None:
+        return None
+    other = [id for id in was if id in now and was[id] != now[id]]
+    if not other:
+        return None
+    named = ", ".join(map(repr, other[:3])) + (", ..." if len(other) > 3 else "")
+    return Difference(
+        what="sampled rows, whose content() is what it was",
+        was=f"{named} as they were read",
+        now=f"{len(other)} of {len(now)} differ",
+        allows="inexact",
+    )
 
 
 def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
@@ -150,7 +220,8 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
     setting = read_setting(store, task.experiment, task.run)
     plan = plan_with(read_plan(store, task.experiment, task.plan), setting)
     lock = read_lock(store, task.experiment, task.plan)
-    frozen.unpack(frozen.read_code(store, task.experiment, task.code), folder)
+    files = frozen.read_code(store, task.experiment, task.code)
+    frozen.unpack(files, folder)
     recipe = load_recipe(plan.recipe, folder)
     params = check_params(recipe, plan.run.params)
     dataset = open_dataset(recipe, params, plan)
@@ -164,4 +235,6 @@ def read_inputs(store: ObjectStore, task: Task, folder: Path) -> Inputs:
         dataset=dataset,
         source=describe_dataset(dataset),
         membership=load_members(store, task.experiment, task.data),
+        outside=code_outside(folder, files, loaded_for(folder)),
+        folder=folder,
     )

@@ -20,12 +20,15 @@ from raykit.records import Cause, EndReason, EvaluationRow, MonitorRow, Row
 from raykit.train.build import Built
 from raykit.train.evaluate import evaluate, metric_of, monitor
 from raykit.train.gang import Gang
+from raykit.train.learning import require_finite
 from raykit.train.loader import Keyed
+from raykit.train.looking import looking
 from raykit.train.recipe import Recipe
 from raykit.train.rows import Figures, term_rows
 from raykit.train.saver import Reason
 from raykit.train.state import Live
 from raykit.train.step import Asked, Stepper
+from raykit.train.watching import Watching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ class Says(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Loop:
-    """Everything that the loop works with. `rows` is there on rank 0 only."""
+    """Everything that the loop works with. `rows` and `watch` are there on rank 0 only."""
 
     plan: Plan
     recipe: Recipe
@@ -103,6 +106,7 @@ class Loop:
     """Whether the run begins here. A resume from update 0 has its evaluation and its commit there already."""
     saver: Saves
     rows: Keeps | None
+    watch: Watching | None
     directive: Says
     micro_batches: Iterator[Any]
     development: Keyed | None
@@ -138,6 +142,7 @@ class Loop:
             last = update == plan.updates or self._stops_early()
             reason = self._save_reason(update, last, asked)
             if reason is not None:
+                stepper.look_closer()
                 self.save(reason)
             if last:
                 return self._completed()
@@ -155,6 +160,7 @@ class Loop:
     def _completed(self) -> Ending:
         self.saver.drain()
         update = self.built.live.progress.update
+        self.gang.all_agree(lambda: require_finite(self.built.live.model, update))
         return Ending(
             reason="completed", update=update, detail="early stop" if update < self.plan.run.updates else None
         )
@@ -191,28 +197,36 @@ class Loop:
     def save(self, reason: Reason) -> None:
         """Start a save of the live objects as they stand."""
         self.saver.save(self.built.live, reason)
+        if self.watch is not None:
+            self.watch.at_save()
         self.directive.saved()
 
     def look(self, update: int, start: float) -> None:
-        """Evaluate and monitor."""
+        """Evaluate and monitor, with what a commit now would hold; nothing is written of what turns out to be void."""
         elapsed_s = round(time.perf_counter() - start, 3)
-        fields = monitor(self.plan, self.recipe, self.built, self.gang, self.first_batch, update)
+        plan, built, gang, development = self.plan, self.built, self.gang, self.development
+        metrics: dict[str, float | None] = {}
+        counts: dict[str, int] = {}
+        with gang.with_buffers_of_leader(built.live.model), looking(self.recipe, built.live.model) as asked:
+            fields = monitor(plan, asked, built, gang, self.first_batch, update)
+            if development is not None:
+                metrics, counts = evaluate(plan, asked, built, gang, development, update)
         if fields and self.rows is not None:
             row = MonitorRow(attempt=self.attempt, update=update, fields=fields, elapsed_s=elapsed_s)
             self.rows.add_row(row)
-        if self.development is None:
+        if development is None:
             return
-        metrics = evaluate(self.plan, self.recipe, self.built, self.gang, self.development, update)
         best = self._weigh(metrics, update)
         if self.rows is not None:
             self.rows.add_row(
                 EvaluationRow(
                     attempt=self.attempt,
                     update=update,
-                    rows=len(self.development),
+                    rows=len(development),
                     metrics=metrics,
                     elapsed_s=elapsed_s,
                     best=best,
+                    counts=counts or None,
                 )
             )
 

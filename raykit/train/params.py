@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from raykit.errors import PlanError
-from raykit.plan.tables import FieldBounds
+from raykit.plan import Plan
+from raykit.plan.tables import FieldBounds, Qc
+from raykit.qc import thresholds
 from raykit.train.recipe import Recipe
 
 MOST_SAID = 3
@@ -37,6 +39,46 @@ def check_fields(recipe: Recipe, declared: Mapping[str, FieldBounds]) -> None:
             field=f"qc.fields.{name}",
             remedy="give the recipe a fields(model, batch), or take the field out of the plan",
         )
+
+
+def check_thresholds(recipe: Recipe, plan: Plan) -> None:
+    """Refuse thresholds that can never be right, and metrics that nothing reports.
+
+    Raises:
+        PlanError: there is one; `findings` has them all.
+    """
+    methods = [name for name in SCORES if callable(getattr(recipe, name, None))]
+    findings = [] if plan.qc is None else list(_unfit(plan.qc, methods))
+    chosen = plan.run.selection
+    if chosen is not None and "evaluate" not in methods and not _of_training(chosen.metric):
+        findings.append(
+            PlanError(
+                f"nothing reports the metric {chosen.metric}: the recipe has no evaluate()",
+                field="run.select",
+                value=plan.run.select,
+                rule="development.ratio, development.ratio.<term> or development.loss",
+            )
+        )
+    if findings:
+        raise PlanError(
+            f"{len(findings)} metrics of the plan will not do: {named(findings)}", findings=tuple(findings)
+        )
+
+
+SCORES = ("evaluate", "classify", "text", "embed")
+"""The methods of a recipe that metrics come from, beside `losses`."""
+
+
+def _of_training(metric: str) -> bool:
+    return metric in ("loss", "ratio") or metric.startswith("ratio.")
+
+
+def _unfit(qc: Qc, methods: Sequence[str]) -> Iterator[PlanError]:
+    for each in thresholds.read(qc, methods):
+        if each.wrong is not None:
+            at = f"qc.fail.{each.name}" if each.rule is not None else "qc.metrics"
+            value = each.name if each.rule is None else each.rule
+            yield PlanError(f"{each.name}: {each.wrong}", field=at, value=value, rule=each.right)
 
 
 def check_params(recipe: Recipe, params: Mapping[str, Any]) -> Any:

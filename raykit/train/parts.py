@@ -16,7 +16,7 @@ from raykit.errors import GateError
 from raykit.records import Exactness, Row
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, read_file
-from raykit.train.build import Built, build
+from raykit.train.build import Built, build, wrap
 from raykit.train.gang import Gang
 from raykit.train.inputs import Inputs
 from raykit.train.loader import Keyed, train_loader
@@ -24,7 +24,6 @@ from raykit.train.loop import row_maker
 from raykit.train.recipe import Recipe
 from raykit.train.rows import Figures
 from raykit.train.state import Capture, needed_files, restore, unequal
-from raykit.train.step import Stepper
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +51,6 @@ class Parts:
         """
         return build(self.inputs.plan, recipe, self.inputs.params, self.gang)
 
-    def warm_up(self, built: Built) -> None:
-        """One throwaway forward and backward before state is restored.
-
-        DDP rebuilds its buckets after the first backward; without this, three and more ranks would sum gradients
-        in another order after a resume than in the run that was never interrupted.
-        """
-        if self.gang.world == 1:
-            return
-        stepper = Stepper(self.inputs.plan, built.live.recipe, built, self.gang)
-        for _ in range(2):  # the rebuilt buckets come into use with the second
-            stepper.accumulate(1, self.micro_batches(0, last=1, loader_workers=0))
-        built.live.optimizer.zero_grad(set_to_none=True)
-
     def restore(self, built: Built, good: Good, capture: Capture, exactness: Exactness) -> None:
         """Put the checkpoint back and prove that what is live now is what was stored.
 
@@ -75,9 +61,11 @@ class Parts:
             file.name: read_file(self.store, good.commit, file)
             for file in needed_files(good.manifest, self.gang.rank)
         }
+        flags = [p.requires_grad for p in built.live.model.parameters()]
         restore(built.live, files, rank=self.gang.rank)
-        capture.take(built.live)
-        wrong = unequal(capture, good.manifest)
+        if flags != [p.requires_grad for p in built.live.model.parameters()]:
+            built.wrapped = wrap(built.live.model, self.gang)  # it sums the gradients of what trains now
+        wrong = unequal(capture, built.live, good.manifest, files, rank=self.gang.rank)
         if exactness in ("exact", "state-exact") and self.gang.any(bool(wrong)):
             raise GateError(
                 f"after the restore, {', '.join(wrong) or 'a file of another rank'} is not what was saved",

@@ -35,13 +35,15 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
 from raykit.train import frozen
-from raykit.train.find_recipe import load_recipe
+from raykit.train.find_recipe import load_recipe, loaded_for
+from raykit.train.glance import Glance, require_together
 from raykit.train.inputs import describe_dataset, open_dataset
 from raykit.train.owncode import own_files
 from raykit.train.params import check_fields, check_params
 from raykit.train.recipe import Recipe, asking
 from raykit.train.revision import Git
 from raykit.train.searched import check_settings
+from raykit.train.surroundings import code_outside
 
 SPLIT_SEED = 0
 """Members do not depend on the training seed: repeats over seeds train on the same rows."""
@@ -61,11 +63,15 @@ class Prepared:
     """The same as one tar."""
     code_sha256: str
     source: Source
+    glance: Glance
+    """What was seen of the rows as they were read."""
     tables: Mapping[Role, pa.Table]
     policy: Policy
     data_sha256: str
     rows: Mapping[str, int]
     lock: Lock
+    outside: Mapping[str, str]
+    """The code that the recipe imports and that is neither its own nor installed, as facts."""
     roster: Roster | None = None
     """The examples that every checkpoint is scored on; None without `[qc]`."""
     suite: Suite | None = None
@@ -99,8 +105,10 @@ def prepare(
     params: Any = check_params(recipe, plan.run.params)
     check_settings(recipe, plan)
     check_fields(recipe, plan.qc.fields if plan.qc is not None else {})
+    glance = Glance()
     with asking("recipe.dataset"):
-        source = describe_dataset(open_dataset(recipe, params, plan))
+        source = describe_dataset(open_dataset(recipe, params, plan), glance)
+    require_together(glance, source.table["id"], getattr(recipe, "collate", None), plan.run.micro_batch)
     if plan.splits is None:
         raise PlanError(
             "the plan has no splits", field="splits", rule="a table: group, and the share of each role"
@@ -112,6 +120,7 @@ def prepare(
         tables = divide(source, chosen)
         data_sha256 = split_files(tables, chosen).digest
     files = own_files(plan.recipe, folder) if files is None else files
+    outside = code_outside(folder, files, loaded_for(folder))
     code = frozen.pack(files)
     rows = {str(role): table.num_rows for role, table in tables.items()}
     roster = None if plan.qc is None else _roster(plan.qc, tables, data_sha256)
@@ -135,11 +144,13 @@ def prepare(
         code=code,
         code_sha256=sha256(code),
         source=source,
+        glance=glance,
         tables=tables,
         policy=chosen,
         data_sha256=data_sha256,
         rows=rows,
         lock=lock,
+        outside=outside,
         roster=roster,
         suite=suite,
     )

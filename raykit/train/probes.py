@@ -1,11 +1,14 @@
 """Launch gates that run where training will run: on its devices, with its ranks, before its first update.
 
     gate     proves                                                                   costs
-    first    the first batch, its loss, gradients and update are finite               1 update
-    resume   how exact a resume of this run is here: stopped after one update,        8 updates and a second set of
-             rebuilt from saved bytes, it is compared with two undisturbed twins      live objects, made three times
+    first    the first batch, its loss, gradients and update are finite, the update   1 update
+             has trained something, and the schedule lasts as long as the run
+    resume   how exact a resume of this run is here: stopped after two updates,       7 updates, some more forward
+             rebuilt from saved bytes, it is compared with two undisturbed twins,     passes, and a second set of
+             and so is everything that hangs on it and that no file holds             live objects, made three times
 
-Both leave the live objects as they found them, to the bit, and say so by digest.
+Every run of theirs is in a world of its own: recipe, modules, data and live objects are made anew for it, so that it
+neither finds nor leaves anything of another's. What the run itself will train is not touched, and that is proved.
 """
 
 from __future__ import annotations
@@ -13,38 +16,69 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from raykit.errors import GateError
+from raykit.data.content import content_digest
+from raykit.errors import GateError, PlanError
 from raykit.ids import digest_of, sha256
 from raykit.plan import Plan
 from raykit.reconcile import falls_short
 from raykit.records import Exactness, GateResult
-from raykit.train.build import Built, check_dtypes
+from raykit.train import learning
+from raykit.train.build import Built, check_dtypes, require_norms
+from raykit.train.evaluate import evaluate, monitor
 from raykit.train.gang import Gang
+from raykit.train.hidden.judge import Moments, judge, snapshot
+from raykit.train.hidden.reads import Code
+from raykit.train.hidden.walk import Roots
+from raykit.train.loader import Keyed, names_of
+from raykit.train.looking import looking
+from raykit.train.rows import Figures
+from raykit.train.schedule import step_through
 from raykit.train.state import Capture, hold, restore
 from raykit.train.step import Asked, Stepper
-from raykit.train.unsaved import content_or_none, unsaved
 
 UPDATES = 3
-"""Length of the resume gate's runs: one update, then a stop, then two more."""
+"""Length of the resume gate's runs."""
+
+STOP = 2
+"""The update after which one of them is stopped: an average, or the second step of anything, is not its first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One run's own recipe, data and live objects."""
+
+    built: Built
+    micro_batches: Callable[[int, int], Iterator[Any]]
+    """This rank's micro-batches from one update, itself left out, to another."""
+    few: Keyed | None
+    """The first rows of the development split; None without one."""
+    roots: Roots
+    """What hangs on all of it."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Bench:
-    """What the gates work on. `micro_batches(after)` gives this rank's micro-batches from update `after` + 1."""
+    """What the gates work on."""
 
     plan: Plan
     gang: Gang
-    built: Built
     initial: dict[str, bytes]
     """Every file of the state at update 0, as this rank has it."""
-    rebuild: Callable[[], Built]
-    """Makes everything once more, with a recipe that has made nothing yet."""
-    micro_batches: Callable[[int], Iterator[Any]]
+    apart: Callable[[], AbstractContextManager[World]]
+    """Makes a world in which nothing has happened yet."""
+    harmless: frozenset[str] = frozenset()
+    """State outside of checkpoints that does not matter, as the plan and people say."""
+    undisturbed: Trace | None = None
+    """The run that both gates look at, once it was made."""
+    code: Code | None = None
+    lost: Lost | None = None
+    """What the resume gate found that a resume loses."""
 
 
 def gate_key(
@@ -55,37 +89,39 @@ def gate_key(
 
 
 def first_gate(bench: Bench, key: str) -> GateResult:
-    """Do update 1 and look at everything it touched; then put everything back.
+    """Look at update 1 and everything that it touched; the schedule is stepped through before.
 
     Raises:
-        GateError: a dtype is not what the plan declares.
+        GateError: a dtype is not what the plan declares or cannot be computed with, or the schedule does not last as
+            long as the run.
     """
-    start = time.perf_counter()
-    live = bench.built.live
-    stepper = Stepper(bench.plan, live.recipe, bench.built, bench.gang)
-    figures, _ = stepper.update(1, bench.micro_batches(0), Asked(), 0.0)
-    bad = list(figures.nonfinite)
-    if not bad:
-        bad = [
-            f"parameter {name}" for name, p in live.model.named_parameters() if not torch.isfinite(p).all()
-        ]
-    bad_somewhere = bench.gang.any(bool(bad))
-    check_dtypes(bench.plan, live)
-    put_back(bench)
-    loss = sum(value * weight for _, value, weight, *_ in figures.terms)
+    schedule = _schedule(bench)
+    first = _undisturbed(bench).first
+    assert first is not None
+    bad_somewhere = bench.gang.any(bool(first.bad))
+    loss = sum(value * weight for _, value, weight, *_ in first.figures.terms)
     found = (
-        f"not finite: {', '.join(bad) or 'on another rank'}"
+        f"not finite: {', '.join(first.bad) or 'on another rank'}"
         if bad_somewhere
-        else f"loss {loss:.4g}, gradient norm {figures.grad_norm:.4g}, first update finite"
+        else f"nothing is trained: {first.idle}"
+        if first.idle is not None
+        else f"loss {loss:.4g}, gradient norm {first.figures.grad_norm:.4g}, first update finite"
     )
     return GateResult(
         gate="first",
         key=key,
-        passed=not bad_somewhere,
+        passed=not bad_somewhere and first.idle is None,
         scope=f"1 update of {bench.plan.run.batch} examples on {bench.gang.world} ranks",
-        found=found,
-        took_s=round(time.perf_counter() - start, 3),
+        found="; ".join([found, *schedule, *first.said]),
+        took_s=round(first.took_s, 3),
     )
+
+
+def _schedule(bench: Bench) -> list[str]:
+    said: list[str | None] = []
+    with bench.apart() as world:
+        bench.gang.all_agree(lambda: said.append(step_through(world.built, bench.plan.run.updates)))
+    return [each for each in said if each is not None]
 
 
 def resume_gate(bench: Bench, key: str) -> GateResult:
@@ -93,119 +129,299 @@ def resume_gate(bench: Bench, key: str) -> GateResult:
 
     Every run is on objects that are built anew, so that state which no file holds starts anew with them, as it would
     in the process of a real resume.
+
+    Raises:
+        GateError: a dtype is not what the plan declares, or update 1, which was finite once, is not now.
     """
-    start = time.perf_counter()
-    undisturbed = _run(bench, bench.initial, after=0)
+    undisturbed = _undisturbed(bench)
+    if not undisturbed.middle:
+        raise GateError("update 1 is not finite here", rule="as it was when the first gate passed")
+    start = time.perf_counter() - undisturbed.took_s
     twin = _run(bench, bench.initial, after=0)
-    resumed = _run(bench, undisturbed.middle, after=1)
-    exactness, found = _judge(bench, undisturbed, twin, resumed)
+    resumed = _run(bench, undisturbed.middle, after=STOP)
+    lost = bench.lost = _lost(bench, undisturbed, twin, resumed)
+    exactness, found = _judge(bench, undisturbed, twin, resumed, lost)
     return GateResult(
         gate="resume",
         key=key,
         passed=not falls_short(exactness, bench.plan.run.needed),
-        scope=f"{UPDATES} updates, stopped after 1, on {bench.gang.world} ranks",
+        scope=f"{UPDATES} updates, stopped after {STOP}, on {bench.gang.world} ranks",
         found=f"{exactness}: {found}",
         took_s=round(time.perf_counter() - start, 3),
+        exactness=exactness,
+        cleared=lost.cleared,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Trace:
-    """What one run of the resume gate left behind on this rank."""
+class First:
+    """Update 1, and what of it is not finite."""
 
-    restored: bool
-    """Whether the live objects, right after they were restored, gave the same bytes again."""
+    figures: Figures
+    bad: tuple[str, ...]
+    idle: str | None
+    """Why it trained nothing; None if it did."""
+    said: tuple[str, ...]
+    """What a person should know of what was built."""
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What one run of the gates left behind on this rank."""
+
+    restored: tuple[str, ...]
+    """The files that the live objects, right after they were restored, did not give again."""
+    first: First | None
+    """Of a run that did update 1."""
     middle: dict[str, bytes]
-    """Every file of the state after update 1; empty if the run began there."""
+    """Every file of the state where another run is stopped; empty if this one began there."""
     end: dict[str, str]
     """The digests of the same files after the last update."""
     batches: tuple[str | None, ...]
     """The digest of each micro-batch; None where it has no stable bytes."""
-    unsaved: tuple[str, ...]
-    """Attributes that changed and that no state_dict holds."""
+    metrics: Mapping[str, float | None]
+    """Of a few rows, after the last update."""
+    moments: Moments
+    took_s: float
 
 
-def _run(bench: Bench, files: Mapping[str, bytes], *, after: int) -> _Trace:
-    """Build anew, restore `files`, and do updates `after` + 1 to `UPDATES`."""
-    if bench.gang.device.type != "cpu":
-        gc.collect()  # the objects of the run before go now: DDP refers to itself
-    rank, built = bench.gang.rank, bench.rebuild()
+def _undisturbed(bench: Bench) -> Trace:
+    if bench.undisturbed is None:
+        bench.undisturbed = _run(bench, bench.initial, after=0)
+    return bench.undisturbed
+
+
+def _run(bench: Bench, files: Mapping[str, bytes], *, after: int) -> Trace:
+    """In a world of its own, restore `files`, and do updates `after` + 1 to `UPDATES`."""
+    start = time.perf_counter()
+    with bench.apart() as world:
+        trace = _trained(bench, world, files, after, start)
+        bench.code = bench.code or Code.of(world.roots.modules)
+    gc.collect()  # what was made goes now: DDP and modules refer to themselves
+    return trace
+
+
+def _trained(bench: Bench, world: World, files: Mapping[str, bytes], after: int, start: float) -> Trace:
+    rank, built = bench.gang.rank, world.built
+    if bench.gang.device.type == "cpu":
+        require_norms(built.live.model)
     restore(built.live, files, rank=rank)
-    restored = digests(rank, built) == {name: sha256(data) for name, data in files.items()}
-    before = unsaved(built.live)
+    now = digests(rank, built)
+    wrong = tuple(sorted(name for name, data in files.items() if now.get(name) != sha256(data)))
+    begun = snapshot(world.roots)
     batches: list[str | None] = []
     stepper = Stepper(bench.plan, built.live.recipe, built, bench.gang)
-    micro_batches = _noted(bench.micro_batches(after), batches)
+    micro_batches = _Noted(world.micro_batches(after, UPDATES), batches)
+    first: First | None = None
     middle: dict[str, bytes] = {}
     for update in range(after + 1, UPDATES + 1):
-        stepper.update(update, micro_batches, Asked(), 0.0)
+        figures, _ = stepper.update(update, micro_batches, Asked(), 0.0)
         if update == 1:
+            first = _first(bench, built, figures, start)
+            check_dtypes(bench.plan, built.live)
+            if bench.gang.any(bool(first.bad)):
+                break  # the first gate says so
+        if update == STOP:
+            _scored(bench, world, update)
             middle = hold(built.live, rank=rank)
-    changed = unsaved(built.live)
-    return _Trace(
-        restored=restored,
+    stepped = snapshot(world.roots)
+    end = digests(rank, built)
+    metrics = _scored(bench, world, UPDATES)
+    _monitored(bench, world)
+    trained = snapshot(world.roots)
+    answer = _asked_again(bench, world, stepper)
+    return Trace(
+        restored=wrong,
+        first=first,
         middle=middle,
-        end=digests(rank, built),
+        end=end,
         batches=tuple(batches),
-        unsaved=tuple(sorted(name for name, value in changed.items() if before.get(name) != value)),
+        metrics=metrics,
+        moments=Moments(
+            start=begun, stepped=stepped, end=trained, again=snapshot(world.roots), answer=answer
+        ),
+        took_s=time.perf_counter() - start,
     )
 
 
-def _noted(micro_batches: Iterator[Any], digests: list[str | None]) -> Iterator[Any]:
-    for batch in micro_batches:
-        digests.append(content_or_none(batch))
-        yield batch
+def _first(bench: Bench, built: Built, figures: Figures, start: float) -> First:
+    bad = _not_finite(figures, built)
+    idle = None if bench.gang.any(bool(bad)) else learning.idle(built.live, bench.initial, figures)
+    return First(figures=figures, bad=bad, idle=idle, said=built.said, took_s=time.perf_counter() - start)
 
 
-def _judge(bench: Bench, undisturbed: _Trace, twin: _Trace, resumed: _Trace) -> tuple[Exactness, str]:
-    gang, first = bench.gang, bench.plan.run.accumulate
-    lost = gang.any(not (undisturbed.restored and twin.restored and resumed.restored))
+def _not_finite(figures: Figures, built: Built) -> tuple[str, ...]:
+    if figures.nonfinite:
+        return tuple(figures.nonfinite)
+    parameters = built.live.model.named_parameters()
+    return tuple(f"parameter {name}" for name, p in parameters if not torch.isfinite(p).all())
+
+
+class _Noted(Iterator[Any]):
+    """Batches whose digests are noted as they are given; who they are of is still known."""
+
+    def __init__(self, batches: Iterator[Any], digests: list[str | None]) -> None:
+        self._batches = batches
+        self._digests = digests
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self._digests.append(content_or_none(batch))
+        return batch
+
+    def names(self) -> str:
+        """The rows of the batch that was given last."""
+        return names_of(self._batches)
+
+
+def content_or_none(value: Any) -> str | None:
+    """The digest of what `value` holds; None if it has no stable bytes."""
+    try:
+        return content_digest(value)
+    except PlanError:
+        return None
+
+
+def _scored(bench: Bench, world: World, update: int) -> Mapping[str, float | None]:
+    if world.few is None:
+        return {}
+    live = world.built.live
+    with bench.gang.with_buffers_of_leader(live.model), looking(live.recipe, live.model) as asked:
+        return evaluate(bench.plan, asked, world.built, bench.gang, world.few, update).metrics
+
+
+def _monitored(bench: Bench, world: World) -> None:
+    """The cheap monitors, for what they leave on a recipe."""
+
+    def batch() -> Any:
+        return next(world.micro_batches(0, 1))
+
+    live = world.built.live
+    with looking(live.recipe, live.model) as asked:
+        monitor(bench.plan, asked, world.built, bench.gang, batch, UPDATES)
+
+
+def _asked_again(bench: Bench, world: World, stepper: Stepper) -> str:
+    """The digest of the rows of update 1 and of their loss, asked for once more; nothing is stepped."""
+    batches: list[str | None] = []
+    told = stepper.accumulate(1, _Noted(world.micro_batches(0, 1), batches))
+    stepper.clear()
+    values = [[[term[0], float(term[1])] for term in terms] for terms in told]
+    return content_digest([batches, values])
+
+
+def _lost(bench: Bench, undisturbed: Trace, twin: Trace, resumed: Trace) -> Lost:
+    """What a resume loses of everything that hangs on the run, over all ranks."""
+    assert bench.code is not None
+    mine = judge(undisturbed.moments, twin.moments, resumed.moments, bench.code, bench.harmless)
+    told = {
+        "names": list(mine.names),
+        "words": [finding.words for finding in mine.findings],
+        "cleared": list(mine.cleared),
+    }
+    everyone = [bench.gang.share(told, by=rank) for rank in range(bench.gang.world)]
+
+    def all_of(what: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(word for one in everyone for word in one[what]))
+
+    names, cleared = all_of("names"), all_of("cleared")
+    return Lost(
+        names=names,
+        words=all_of("words"),
+        cleared=tuple(sorted(set(cleared) - set(names))),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What a resume loses on some rank, by name and in words; and what was looked at and let through."""
+
+    names: tuple[str, ...]
+    words: tuple[str, ...]
+    cleared: tuple[str, ...]
+
+    @property
+    def hint(self) -> str:
+        """What follows another finding."""
+        return f"; training changes {self.told}" if self.names else ""
+
+    @property
+    def told(self) -> str:
+        more = f", and {len(self.names) - MAX_TOLD} more" if len(self.names) > MAX_TOLD else ""
+        named = f"{', '.join(self.names[:MAX_TOLD])}{more}, which a resume does not bring back"
+        return f"{named}: {'; '.join(self.words[:MAX_TOLD])}"
+
+
+MAX_TOLD = 6
+
+
+def _judge(
+    bench: Bench, undisturbed: Trace, twin: Trace, resumed: Trace, lost: Lost
+) -> tuple[Exactness, str]:
+    gang, stop = bench.gang, STOP * bench.plan.run.accumulate
+    wrong = sorted({name for trace in (undisturbed, twin, resumed) for name in trace.restored})
     other_data = gang.any(
-        (twin.batches, resumed.batches) != (undisturbed.batches, undisturbed.batches[first:])
+        (twin.batches, resumed.batches) != (undisturbed.batches, undisturbed.batches[stop:])
     )
-    twins_differ = gang.any(undisturbed.end != twin.end)
-    differs = gang.any(undisturbed.end != resumed.end)
-    if lost:
-        return "inexact", f"what was restored is not what was saved{_hint(undisturbed)}"
+    twins_differ = gang.any(_shown(undisturbed) != _shown(twin))
+    differs = gang.any(_shown(undisturbed) != _shown(resumed))
+    if gang.any(bool(wrong)):
+        return (
+            "inexact",
+            f"what was restored is not what was saved: {', '.join(wrong) or 'a file of another rank'}{lost.hint}",
+        )
     if other_data:
         return (
             "inexact",
-            "asked again for the same rows, the dataset gave others: it has a generator or state of its own",
+            "asked again for the same rows, the dataset gave others: it has a generator or state of its own"
+            + lost.hint,
         )
     if not differs:
+        if lost.names:
+            return (
+                "order-exact",
+                f"training changes {lost.told}. After {UPDATES} updates the weights are still equal; "
+                "later ones need not be",
+            )
         return "exact", "after a stop and a rebuild from saved bytes, every tensor and generator is equal"
     if twins_differ:
         return (
             "state-exact",
-            f"two undisturbed runs differ here too; what is restored is equal{_hint(undisturbed)}",
+            f"two undisturbed runs differ here too; what is restored is equal{lost.hint}",
         )
     names = sorted(name for name in undisturbed.end if undisturbed.end[name] != resumed.end.get(name))
+    if not names and undisturbed.metrics != resumed.metrics:
+        names = [
+            f"development {name}"
+            for name, value in undisturbed.metrics.items()
+            if resumed.metrics.get(name) != value
+        ]
+    if not names and undisturbed.moments.answer != resumed.moments.answer:
+        names = ["the loss of the rows of update 1, asked for once more"]
     return (
         "inexact",
-        f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}{_hint(undisturbed)}",
+        f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}{lost.hint}",
     )
 
 
-def _hint(trace: _Trace) -> str:
-    if not trace.unsaved:
-        return ""
-    return f"; training changes {', '.join(trace.unsaved)}, which no state_dict holds"
+def _shown(trace: Trace) -> tuple[Any, ...]:
+    return trace.end, trace.metrics, trace.moments.answer
 
 
-def put_back(bench: Bench) -> None:
-    """Restore update 0, and prove it.
+def require_untouched(built: Built, initial: Mapping[str, bytes], gang: Gang) -> None:
+    """Prove that what will be trained is as it was before the gates.
 
     Raises:
-        GateError: the state of the live objects is not what it was.
+        GateError: it is not.
     """
-    restore(bench.built.live, bench.initial, rank=bench.gang.rank)
-    now = digests(bench.gang.rank, bench.built)
-    wrong = sorted(name for name, digest in now.items() if digest != sha256(bench.initial[name]))
-    if bench.gang.any(bool(wrong)):
+    now = digests(gang.rank, built)
+    wrong = sorted(name for name, digest in now.items() if digest != sha256(initial[name]))
+    if gang.any(bool(wrong)):
         raise GateError(
-            f"the state could not be put back: {', '.join(wrong) or 'on another rank'} differs",
-            rule="what is saved is all there is",
-            remedy="give the recipe a state_dict() and load_state_dict() for state of its own",
+            f"the gates have changed {', '.join(wrong) or 'a file of another rank'} of the run that they stand before",
+            rule="a recipe that is made anew shares nothing with another",
+            remedy="keep nothing of a run in other packages: give the recipe a state_dict() for state of its own",
         )
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from raykit.errors import GateError, PlanError, RaykitError
+from raykit.qc.possible import NATS, require_term
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +29,11 @@ class LossTerm:
 
     `value` is a scalar, the mean over `elements`. Exactly one of three says what no skill scores:
     `target` (any shape: its mean square is what predicting zero scores, for squared errors), `reference` (that
-    number itself: ln C for a cross-entropy over C classes), or `no_reference` (why there is none).
-    `elements` is the number of elements averaged over; it may be left out where `target` is given.
+    number itself, at least 0: ln C for a cross-entropy over C classes), or `no_reference` (why there is none).
+    `elements` is the number of elements averaged over; it may be left out where `target` is given. 0 says that
+    there is nothing to score here, whatever the value is.
+    `relates_rows` says that the value is no mean over rows, because it compares the rows of a batch with each
+    other: such a term is examined in batches of one size, and any other one row by row.
 
     Raises:
         PlanError: not exactly one scale, no number of elements, or something that is not one number.
@@ -41,6 +45,7 @@ class LossTerm:
     reference: float | None = None
     no_reference: str | None = None
     elements: int | None = None
+    relates_rows: bool = False
 
     def __post_init__(self) -> None:
         scales = (self.target is not None) + (self.reference is not None) + bool(self.no_reference)
@@ -65,6 +70,15 @@ class LossTerm:
                 value=tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__,
                 rule="a tensor without dimensions: the mean over its elements",
             )
+        for what, given in (("value", value), ("target", self.target)):
+            if given is not None and given.is_complex():
+                raise PlanError(
+                    f"the {what} of a loss term has an imaginary part",
+                    field=f"LossTerm.{what}",
+                    value=str(given.dtype),
+                    rule="real numbers",
+                    remedy="take .abs() or .real of the value, and torch.view_as_real() of the target",
+                )
         numbers: dict[str, Any] = {
             "weight": self.weight,
             "reference": 0.0 if self.reference is None else self.reference,
@@ -77,13 +91,21 @@ class LossTerm:
                     value=str(number),
                     rule="a Python float",
                 )
+        if self.reference is not None and self.reference < 0.0:
+            raise PlanError(
+                "what no skill scores is below zero",
+                field="LossTerm.reference",
+                value=self.reference,
+                rule="at least 0, so that a ratio means something",
+                remedy='no_reference="..." where no skill has no such score',
+            )
         elements: Any = self.elements
-        if elements is not None and not (isinstance(elements, int) and elements >= 1):
+        if elements is not None and not (isinstance(elements, int) and elements >= 0):
             raise PlanError(
                 "a loss term is a mean over a number of elements",
                 field="LossTerm.elements",
                 value=str(elements),
-                rule="a Python int, at least 1",
+                rule="a Python int, at least 0: with 0 there is nothing to score",
             )
 
     def count(self) -> int:
@@ -101,6 +123,21 @@ class LossTerm:
             square = self.target.detach().float().square().mean()
             return square.item() if square.is_cpu else square
         return float("nan") if self.reference is None else self.reference
+
+    def numbers(self, name: str) -> tuple[float, int, float]:
+        """(value, elements, scale) as numbers, of the term of that name; all zero where there is nothing to score.
+
+        Raises:
+            GateError: the value or the scale cannot be.
+        """
+        count = self.count()
+        if not count:
+            return 0.0, 0, 0.0
+        value, scale = float(self.value.detach()), float(self.scale())
+        if self.target is not None:
+            whole = not math.isinf(scale) or bool(self.target.isfinite().all())
+            require_term(name, value, scale if whole else math.nan)
+        return value, count, scale
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +209,12 @@ class Classes:
             "probabilities and labels in another shape",
             "probabilities [examples, classes] and label [examples], as tensors",
         )
+        _require(
+            self.probabilities.is_floating_point(),
+            "classify",
+            f"probabilities of type {self.probabilities.dtype}",
+            "floating-point numbers: a softmax of the logits",
+        )
         label = self.label
         whole = not (label.is_floating_point() or label.is_complex() or label.dtype == torch.bool)
         _require(
@@ -181,7 +224,8 @@ class Classes:
             f"whole numbers from 0 to {self.probabilities.shape[1] - 1}",
         )
         found = self.probabilities.detach().double()
-        wrong = ((found < -ROUNDING) | ((found.sum(dim=1) - 1).abs() > ROUNDING)[:, None]) & found.isfinite()
+        beyond = (found < -ROUNDING) | (found > 1 + ROUNDING)
+        wrong = (beyond | ((found.sum(dim=1) - 1).abs() > ROUNDING)[:, None]) & found.isfinite()
         _require(
             not bool(wrong.any()),
             "classify",
@@ -210,6 +254,12 @@ class Text:
             "a tensor with one number per example, and as many texts",
         )
         _require(
+            nats.is_floating_point() and not bool((nats.detach() < -ROUNDING).any()),
+            "text",
+            "nats below zero" if nats.is_floating_point() else f"nats of type {nats.dtype}",
+            NATS,
+        )
+        _require(
             all(isinstance(each, bytes) for each in self.content),
             "text",
             "content that is no bytes",
@@ -218,7 +268,8 @@ class Text:
 
 
 ROUNDING = 0.01
-"""How far the sum of probabilities may lie from 1: those of bfloat16 have two to three digits."""
+"""How far the sum of probabilities may lie from 1, and a sum of nats below 0: those of bfloat16 have two to three
+digits."""
 
 
 def _require(holds: bool, method: str, what: str, rule: str) -> None:
@@ -259,9 +310,16 @@ def asking(
     except (
         Exception
     ) as error:  # anything a recipe raises is about the recipe, and belongs to the plan's findings
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frame = _frame_of(error)
         raise PlanError(
             f"{what} raised {type(error).__name__}: {str(error)[:300]}",
             field=field or what,
             rule=f"see {Path(frame.filename).name}, line {frame.lineno}: {frame.line or ''}".strip(),
         ) from error
+
+
+def _frame_of(error: BaseException) -> traceback.FrameSummary:
+    """Where the recipe stood when it was raised: in its own code, rather than in a library that it called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
+    return (own or frames)[-1]

@@ -56,6 +56,8 @@ from raykit.train.rows import Figures
 from raykit.train.saver import Reason
 from raykit.train.state import Capture, Live
 from raykit.train.step import Asked
+from raykit.train.surroundings import stay_inside
+from raykit.train.worlds import Worlds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,7 @@ def _require_alike(made_by: AttemptStarted, gang: Gang, inputs: Inputs) -> None:
     Raises:
         ExactnessError: it has not.
     """
-    here = facts.here(gang, inputs.plan.run.threads)
+    here = {**facts.here(gang, inputs.plan.run.threads), **inputs.outside}
     if not same_facts(made_by.facts, here):
         differing = ", ".join(each.what for each in facts.of_facts(made_by.facts, here))
         raise ExactnessError(
@@ -167,7 +169,8 @@ def _train(
 ) -> _Now:
     parts = Parts.of(store, inputs, gang)
     built = parts.build(inputs.recipe)
-    parts.warm_up(built)
+    with Worlds(parts).warming() as warm_up:
+        warm_up(built)
     now = _Now(Capture(rank=gang.rank, pin=False), manifests)
     good = Good(commit=commits[0], manifest=manifests[span.after], passed_over=())
     try:
@@ -188,6 +191,7 @@ def _train(
         begins=False,
         saver=now,
         rows=rows,
+        watch=None,
         directive=_AsThen(span, frozenset(manifests)),
         micro_batches=parts.micro_batches(span.after),
         development=parts.development(),
@@ -316,6 +320,7 @@ class _Found:
 def main() -> int:
     """Do what standard input says; returns the exit code."""
     order = Order(**json.loads(sys.stdin.readline()))
+    stay_inside()
     threading.Thread(target=_end_with_the_asker, name="raykit-asker", daemon=True).start()
     try:
         found = _run(order)

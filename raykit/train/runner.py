@@ -17,17 +17,19 @@ import ray.train
 import ray.train.collective
 import ray.train.torch
 import ray.util
+import torch
 import torch.distributed as dist
 from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from raykit.errors import RaykitError, by_kind
+from raykit.errors import GateError, RaykitError, by_kind
 from raykit.plan import Plan
 from raykit.train.directive import Directive
 from raykit.train.door import Door
-from raykit.train.facts import local_device
 from raykit.train.gang import Gang, meet_on_this_node
+from raykit.train.granted import Granted, keep_to_granted
 from raykit.train.inputs import Task
+from raykit.train.surroundings import stay_inside
 from raykit.train.worker import work
 
 GANG_TIMEOUT = timedelta(minutes=10)
@@ -38,12 +40,21 @@ LOCAL_MODE = 0
 
 
 def fit(
-    task: Task, plan: Plan, *, storage: Path, name: str, restarts: int, door: Door, here: bool = False
+    task: Task,
+    plan: Plan,
+    *,
+    storage: Path,
+    name: str,
+    restarts: int,
+    door: Door,
+    gpus: float,
+    here: bool = False,
 ) -> None:
     """Run the gang to its end, restarts included. Blocks; how the run ended is in the run's log.
 
     `storage` is a private folder for Ray Train's own notes, `name` new for every call; workers are started again
-    at most `restarts` times, each time only after the `door`, which travels to them, has reserved that attempt.
+    at most `restarts` times, each time only after the `door`, which travels to them, has reserved that attempt. Each
+    asks Ray for `gpus`, and works on what it was granted.
     With `here` the only worker is this very process, Ray Train's local mode: whoever started it starts it again.
 
     Raises:
@@ -55,14 +66,13 @@ def fit(
         "RAY_TRAIN_ENABLE_PRINT_PATCH", "0"
     )  # it would put every print into a rank's log twice
     refusal = storage / f"{name}.refused"
-    gpu = local_device(plan) == "cuda"
     trainer = DataParallelTrainer(
         _rank,
         train_loop_config={"task": task.plain(), "refusal": str(refusal), "door": door, "alone": here},
         scaling_config=ScalingConfig(
             num_workers=LOCAL_MODE if here else plan.run.workers,
-            use_gpu=gpu,
-            resources_per_worker={"CPU": 1, **({"GPU": 1} if gpu else {})},
+            use_gpu=gpus > 0,
+            resources_per_worker={"CPU": 1, **({"GPU": gpus} if gpus else {})},
             label_selector=_labels(plan),
         ),
         run_config=RunConfig(
@@ -89,29 +99,51 @@ def _labels(plan: Plan) -> dict[str, str] | None:
 
 def _rank(config: dict[str, Any]) -> None:
     """One rank. A deliberate refusal is in the run's log already; raised here, Ray would only try it again."""
+    granted = keep_to_granted(ranks_here=ray.train.get_context().get_local_world_size())
+    stay_inside()
     task = Task.of(config["task"])
-    gang = _join(task)
+    gang = _join(task, granted)
     try:
         door = config["door"] if gang.leads else None
         # nobody tells a process that Ray Train has not started
-        work(task, gang, Directive(), notice=None if config["alone"] else _preemption, door=door)
+        notice = None if config["alone"] else _preemption
+        work(task, gang, Directive(), notice=notice, door=door, look=lambda: _look(granted, gang))
     except RaykitError as error:
         print(f"{error.kind}: {error}")
         if gang.leads:
             Path(config["refusal"]).write_text(f"{error.kind}: {error}")
 
 
-def _join(task: Task) -> Gang:
-    """This rank's gang. Ranks of one node meet in a private file: a meeting point of TCP listens on every address.
+def _look(granted: Granted, gang: Gang) -> None:
+    """Refuse a rank that is not on what it was granted, and on no more.
 
+    Raises:
+        GateError: it is not.
+    """
+    granted.require()
+    if granted.count and gang.device.type == "cpu":
+        raise GateError(
+            f"rank {gang.rank} was granted an accelerator, and PyTorch has none here",
+            field="run.device",
+            value="cpu",
+            rule="the device that was granted",
+            remedy='a PyTorch for that accelerator on every node, or run.device = "cpu"',
+        )
+
+
+def _join(task: Task, granted: Granted) -> Gang:
+    """This rank's gang, on the accelerator that it was granted or on CPUs.
+
+    Ranks of one node meet in a private file: a meeting point of TCP listens on every address.
     While rank 0 holds, the others wait for it in the all-reduce of the next update: that must outlast a hold.
     """
     context = ray.train.get_context()
+    usable = granted.count and torch.cuda.is_available()
     one_node = context.get_local_world_size() == context.get_world_size()
     gang = Gang(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
-        device=ray.train.torch.get_device(),
+        device=ray.train.torch.get_device() if usable else torch.device("cpu"),
         meet=meet_on_this_node if one_node else _meet,
     )
     if gang.world > 1:

@@ -22,6 +22,7 @@ from raykit.store.log import RunLog
 from raykit.train.gang import Gang
 from raykit.train.hold import patiently
 from raykit.train.overlap import Overlap
+from raykit.train.replicas import require_one_replica
 from raykit.train.rows import Rows, Stamp
 from raykit.train.state import Capture, Live
 
@@ -39,6 +40,8 @@ class Bound:
     data: str
     exactness: Exactness
     invested: Invested | None = None
+    unbound: Callable[[], Sequence[str]] = tuple
+    """Names what was imported since the start and that nothing binds: over that no resume is exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,8 @@ class Saver:
         self._timeout_s = timeout_s
         self._clock = clock
         self._capture = Capture(rank=gang.rank, pin=gang.device.type == "cuda")
+        self._exactness = bound.exactness
+        """Of the newest save."""
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
         self.committed: int | None = None
@@ -112,11 +117,15 @@ class Saver:
         """Copy the live state and write it beside training.
 
         Raises:
+            GateError: the replicas of the ranks have parted.
             RaykitError: whatever stopped the save before this one.
         """
         start = time.perf_counter()
         self.drain()
+        if self._gang.world > 1:
+            self._capture.parted = require_one_replica(live, self._gang)
         self._capture.take(live)
+        self._exactness = self._left()
         self.blocked_s = time.perf_counter() - start
         invested = self._bound.invested
         spent = _Spent(self.blocked_s, None if invested is None else round(invested.now_s(), 1))
@@ -199,10 +208,22 @@ class Saver:
             save_s=round(time.perf_counter() - start, 3),
             blocked_s=round(spent.blocked_s, 6),
             accelerator_s=spent.accelerator_s,
+            nonfinite=self._capture.broken() or None,
         )
         self._log.append(lambda entries: self._once(entries, compared, commit), at=self._clock())
         self.committed = slot.update
         self._took(commit.save_s)
+
+    def _left(self) -> Exactness:
+        """What a resume of what is live now may be called, by what this process has imported until now."""
+        late = self._bound.unbound()
+        if not late:
+            return self._bound.exactness
+        print(
+            f"! {', '.join(late)}: imported while it trained, and neither frozen nor installed, so this checkpoint is "
+            "inexact; import it where the recipe is imported: then a resume compares it"
+        )
+        return "inexact"
 
     def _waiting(self, start: float) -> Callable[[], bool]:
         def wait() -> bool:
@@ -215,7 +236,7 @@ class Saver:
         """What the resume promised, as far as gates and comparisons have left it."""
         state = self._log.state
         lowered = [event.lowers for event in (*state.compared, *compared) if event.lowers is not None]
-        return least(self._bound.exactness, measured(state), *lowered)
+        return least(self._exactness, measured(state), *lowered)
 
     def _once(
         self, entries: Sequence[RunEntry], compared: Sequence[Compared], commit: Commit

@@ -99,7 +99,7 @@ def dispatch_gate(live: Live, key: str) -> GateResult:
 # --- what is compared ---------------------------------------------------------------------------------------
 
 
-_OPTIONAL = ("clip", "stop")
+_OPTIONAL = ("clip", "stop", "evaluating")
 """What shapes the weights and has no place in a lock where a plan does not set it."""
 
 

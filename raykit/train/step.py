@@ -23,9 +23,12 @@ from raykit.plan import Plan
 from raykit.train import rng
 from raykit.train.build import Built
 from raykit.train.gang import Gang
-from raykit.train.loader import to_device
+from raykit.train.learning import require_attached
+from raykit.train.loader import naming, to_device
 from raykit.train.recipe import LossTerm, Recipe
 from raykit.train.rows import Figures
+from raykit.train.schedule import step_schedule
+from raykit.train.structure import Structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Stepper:
         self._recipe = recipe
         self._built = built
         self._gang = gang
-        self._parameters = [p for p in built.live.model.parameters() if p.requires_grad]
+        live = built.live
+        self._structure = Structure(live.model, live.optimizer, built.modes, world=gang.world)
         self._names: tuple[str, ...] | None = None
         self._on_cpu = gang.device.type == "cpu"
 
@@ -58,11 +62,14 @@ class Stepper:
         """Do update `update` (from 1). A loss or gradient that is not finite is told, and not stepped on.
 
         Raises:
-            GateError: the recipe's terms are not what they were, or cannot be averaged.
+            GateError: the recipe's terms are not what they were, or cannot be averaged; the model is not in its mode,
+                or has become one that no resume builds; or the schedule ends before the run.
         """
         live = self._built.live
-        live.optimizer.zero_grad(set_to_none=True)
-        terms, asked = self._agree(self.accumulate(update, micro_batches), asked)
+        self.clear()
+        told = self.accumulate(update, micro_batches)
+        self._structure.require(update)  # before a step that would fail on it, without a name
+        terms, asked = self._agree(told, asked)
         clipped, norm, scale, skipped = False, math.nan, None, None
         lr = tuple([float(group["lr"]) for group in live.optimizer.param_groups])
         bad = [term[0] for term in terms if not math.isfinite(term[1])]
@@ -71,7 +78,8 @@ class Stepper:
             if skipped is None and not math.isfinite(norm):
                 bad = ["grad_norm"]
             if live.scheduler is not None:
-                live.scheduler.step()
+                step_schedule(live.scheduler, update)
+        self._structure.require_groups(update)
         figures = Figures(update, terms, lr, norm, clipped, elapsed_s, scale, skipped, bad)
         progress = live.progress
         progress.update = update
@@ -79,29 +87,49 @@ class Stepper:
         progress.skipped += bool(skipped)
         return figures, asked
 
+    def clear(self) -> None:
+        """Every gradient of the model, also of what no optimizer holds."""
+        self._built.live.optimizer.zero_grad(set_to_none=True)
+        for parameter in self._structure.unheld:
+            parameter.grad = None
+
+    def look_closer(self) -> None:
+        """See that what is about to be saved is what a resume builds.
+
+        Raises:
+            GateError: it is not.
+        """
+        self._structure.require_closely(self._built.live.progress.update)
+
     def accumulate(self, update: int, micro_batches: Iterator[Any]) -> list[list[Told]]:
         """Forward and backward of every micro-batch: gradients are left in place, nothing is stepped.
 
         Returns the terms of each micro-batch.
+
+        Raises:
+            GateError: the model is not in the mode that it was built in.
         """
         told: list[list[Told]] = []
+        self._structure.require_modes(update, "before the forward pass")
         wrapped = self._built.wrapped
         for micro in range(self._run.accumulate):
             batch = to_device(next(micro_batches), self._gang.device)
             rng.seed(randomness.update(self._run.seed, update, self._gang.rank, micro))
             last = micro == self._run.accumulate - 1
-            if last or not isinstance(wrapped, DistributedDataParallel):
-                told.append(self._forward_backward(batch))
-            else:
-                with wrapped.no_sync():
+            with naming(micro_batches, "losses"):
+                if last or not isinstance(wrapped, DistributedDataParallel):
                     told.append(self._forward_backward(batch))
+                else:
+                    with wrapped.no_sync():
+                        told.append(self._forward_backward(batch))
+        self._structure.require_modes(update, "after losses()")
         return told
 
     def _forward_backward(self, batch: Any) -> list[Told]:
         with self._built.autocast():
             terms = self._recipe.losses(self._built.wrapped, batch)
             if tuple(terms) != self._names:
-                self._learn_names(tuple(terms))
+                self._learn_names(terms)
             loss = _total(terms.values())
             if self._run.accumulate > 1:
                 loss = loss / self._run.accumulate
@@ -109,7 +137,8 @@ class Stepper:
         (loss if scaler is None else scaler.scale(loss)).backward()
         return _tell(terms, wait=self._on_cpu)
 
-    def _learn_names(self, names: tuple[str, ...]) -> None:
+    def _learn_names(self, terms: Mapping[str, LossTerm]) -> None:
+        names = tuple(terms)
         if not names:
             raise GateError("the recipe's losses() returned no term", field="recipe.losses")
         if self._names is not None:
@@ -119,6 +148,7 @@ class Stepper:
                 value=", ".join(names),
                 rule=", ".join(self._names),
             )
+        require_attached(terms)
         self._names = names
 
     def _agree(self, told: list[list[Told]], asked: Asked) -> tuple[list[Told], Asked]:
@@ -153,10 +183,11 @@ class Stepper:
         live = self._built.live
         if live.scaler is not None:
             live.scaler.unscale_(live.optimizer)
+        trained = self._structure.trained
         if self._run.clip is not None:
-            norm = float(clip_grad_norm_(self._parameters, self._run.clip))
+            norm = float(clip_grad_norm_(trained, self._run.clip))
         else:
-            norm = float(get_total_norm([p.grad for p in self._parameters if p.grad is not None]))
+            norm = float(get_total_norm([p.grad for p in trained if p.grad is not None]))
         clipped = self._run.clip is not None and norm > self._run.clip
         if live.scaler is not None:
             scale = float(live.scaler.get_scale())
@@ -164,8 +195,15 @@ class Stepper:
             live.scaler.update()
             return norm, clipped, scale, not math.isfinite(norm)
         if math.isfinite(norm):
-            live.optimizer.step()
+            self._step_optimizer()
         return norm, clipped, None, None
+
+    def _step_optimizer(self) -> None:
+        try:
+            self._built.live.optimizer.step()
+        except RuntimeError:  # another structure may be why, and has a name
+            self._structure.require_closely(self._built.live.progress.update + 1)
+            raise
 
 
 def _total(terms: Iterable[LossTerm]) -> torch.Tensor:
@@ -180,13 +218,27 @@ def _tell(terms: Mapping[str, LossTerm], *, wait: bool) -> list[Told]:
             name,
             term.value.item() if wait else term.value.detach(),
             term.weight,
-            term.count(),
+            term.count() or _nothing(name),
             None if term.target is None else float(term.scale()) if wait else term.scale(),
             term.reference,
             term.no_reference,
         )
         for name, term in terms.items()
     ]
+
+
+def _nothing(name: str) -> int:
+    """A mean over nothing is no number, and 0 in its place would change the objective.
+
+    Raises:
+        GateError: always.
+    """
+    raise GateError(
+        f"term {name} has nothing to score in a micro-batch that trains: it has 0 elements",
+        field="LossTerm.elements",
+        rule="at least 1 in every micro-batch of an update; an evaluation may have rows with nothing to score",
+        remedy="leave such rows out of the training split, or give each micro-batch one that has something to score",
+    )
 
 
 def _on_host(told: list[list[Told]], device: torch.device) -> list[list[Told]]:

@@ -6,7 +6,6 @@ is recorded as the attempt's end, so that no scheduler mistakes it for bad luck 
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from raykit.data.members import compare
 from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
-from raykit.reconcile import require_attempt, require_launch
+from raykit.reconcile import RunState, require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
     AttemptStarted,
@@ -28,21 +27,21 @@ from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good
 from raykit.store.log import RunLog
+from raykit.store.people import read_acts
 from raykit.store.place import this_place
 from raykit.store.plans import read_run_plan
 from raykit.store.scratch import scratch
 from raykit.train import facts
 from raykit.train.base import load_base, read_base, require_one_start
-from raykit.train.build import Built, build, set_up_process
+from raykit.train.build import Built, set_up_process
 from raykit.train.directive import Directive
 from raykit.train.door import Door, Grant
-from raykit.train.effect import require_effect
 from raykit.train.gang import Gang, RankAloneError
 from raykit.train.gating import Gates
-from raykit.train.inputs import Inputs, Task, read_inputs
+from raykit.train.hanging import ids_on
+from raykit.train.inputs import Inputs, Task, changed_rows, read_inputs, sample_of
 from raykit.train.loop import Ending, Loop
 from raykit.train.overlap import Overlap
-from raykit.train.params import check_params
 from raykit.train.parts import Parts
 from raykit.train.ranklog import RankLog
 from raykit.train.replaying import Replays, Surroundings
@@ -50,6 +49,9 @@ from raykit.train.resume import Start, decide_start
 from raykit.train.rows import Rows, Stamp
 from raykit.train.saver import Bound, Invested, Saver
 from raykit.train.state import hold, restore
+from raykit.train.surroundings import naming_what_is_missing
+from raykit.train.watching import Watching
+from raykit.train.worlds import Worlds, roots_of
 
 CLOSE_S = 60.0
 LEAVE_S = 10.0
@@ -64,8 +66,11 @@ def work(
     notice: Callable[[], str | None] | None = None,
     store: ObjectStore | None = None,
     door: Door | None = None,
+    look: Callable[[], None] = lambda: None,
 ) -> Ending:
     """Train this rank's share of one attempt, under a lease from the `door` if there is one.
+
+    `look` is called once everything is imported, and refuses a process that is not what it should be.
 
     Raises:
         FencedError: another launch or attempt owns the run.
@@ -79,7 +84,9 @@ def work(
     surroundings = Surroundings.here()
     found = store or open_store(task.root)
     with RankLog(found, gang.rank) as log, scratch("code") as folder:
-        inputs = read_inputs(found, task, folder)
+        with naming_what_is_missing():
+            inputs = read_inputs(found, task, folder)
+        gang.all_agree(look)
         return _Attempt(task, gang, directive, found, inputs, log, door, surroundings).run(notice)
 
 
@@ -109,6 +116,7 @@ class _Attempt:
         door: Door | None,
         surroundings: Surroundings,
     ) -> None:
+        self._began = time.perf_counter()
         self._rank_log = rank_log
         self._surroundings = surroundings
         self._since = time.monotonic()
@@ -122,11 +130,13 @@ class _Attempt:
         self._store = store
         self._inputs = inputs
         self._plan = inputs.plan
-        self._untouched = copy.copy(inputs.recipe)
-        """The recipe before it made anything: what the gates build anew begins with a copy of it."""
         self._log = RunLog(store, task.experiment, task.run, by=f"{task.launch}/rank-{gang.rank}")
+        self._sample = sample_of(inputs.dataset, inputs.source) if gang.leads else None
         self._parts = Parts.of(store, inputs, gang)
-        self._facts = facts.here(gang, self._plan.run.threads)
+        self._worlds = Worlds(self._parts)
+        self._harmless = frozenset(self._plan.run.harmless)
+        """State outside of checkpoints that does not matter, as the plan says, and then people as well."""
+        self._facts = {**facts.here(gang, self._plan.run.threads), **inputs.outside}
         self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
 
     def run(self, notice: Callable[[], str | None] | None) -> Ending:
@@ -149,7 +159,8 @@ class _Attempt:
         overlap = self._overlap(stamp) if self._gang.leads else None
         rows = self._rows(stamp, overlap) if self._gang.leads else None
         try:
-            ending = self._train(decision, stamp, rows, overlap)
+            with naming_what_is_missing():
+                ending = self._train(decision, stamp, rows, overlap)
             ending, replayed = self._replays(stamp, rows).at_the_end(ending)
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
@@ -183,9 +194,11 @@ class _Attempt:
                 "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
                 "plan": None if chosen.good is None else self._plan_of(chosen.good),
                 "gates": self._gates.passed(),
+                "harmless": sorted(read_acts(self._store, self._task.experiment).harmless),
             }
 
         told = self._gang.leader_does(lead)
+        self._harmless = self._harmless.union(told["harmless"])
         gates = frozenset(told["gates"])
         return _Decision(told["attempt"], _good(told), told["plan"], told["exactness"], gates)
 
@@ -243,6 +256,7 @@ class _Attempt:
         """The events that start this attempt: how the one before ended, what falls away, and its receipt."""
         state = self._log.state
         require_launch(state, self._task.launch)
+        changed = changed or self._changed_rows(state)
         start = decide_start(self._store, self._task, self._plan, state, self._facts, changed)
         if start.good is not None:
             made_by = next(a for a in state.attempts if a.attempt == start.good.commit.attempt)
@@ -276,9 +290,17 @@ class _Attempt:
                 data=self._task.data,
                 lease=None if self._granted is None else self._granted[0].lease,
                 resume=start.receipt,
+                sample=self._sample,
             )
         )
         return events
+
+    def _changed_rows(self, state: RunState) -> Difference | None:
+        """How rows differ from what the attempt before has read here, though the members are the same."""
+        before = state.attempt
+        if before is None or before.facts != self._facts:  # another machine may round what it reads otherwise
+            return None
+        return changed_rows(before.sample, self._sample)
 
     # --- training -------------------------------------------------------------------------------------------
 
@@ -289,6 +311,7 @@ class _Attempt:
             data=self._task.data,
             exactness=decision.exactness,
             invested=self._invested(),
+            unbound=self._inputs.unbound,
         )
         saver = Saver(
             self._store,
@@ -301,8 +324,10 @@ class _Attempt:
             took=self._directive.save_took,
             overlap=overlap,
         )
+        before = ids_on(self._inputs.recipe)
         built = self._parts.build(self._inputs.recipe)
         if decision.good is None:
+            self._worlds.require_all_saved(built, before)
             self._load_base(built)
         after = 0 if decision.good is None else decision.good.commit.update
         updates = self._plan.run.updates - after
@@ -311,7 +336,8 @@ class _Attempt:
             self._begin_fresh(decision, built)
         else:
             self._require_effect(built, decision)
-            self._parts.warm_up(built)
+            with self._worlds.warming() as warm_up:
+                warm_up(built)
             self._parts.restore(built, decision.good, saver.capture, decision.exactness)
         loop = Loop(
             plan=self._plan,
@@ -322,6 +348,7 @@ class _Attempt:
             begins=decision.good is None,
             saver=saver,
             rows=rows,
+            watch=self._watch(built, stamp),
             directive=self._directive,
             micro_batches=self._parts.micro_batches(built.live.progress.update),
             development=self._parts.development(),
@@ -371,21 +398,32 @@ class _Attempt:
     def _begin_fresh(self, decision: _Decision, built: Built) -> None:
         """Warm up and pass the gates; afterwards the live objects are as they were before, to the bit."""
         initial = hold(built.live, rank=self._gang.rank)
-        self._parts.warm_up(built)
-        restore(built.live, initial, rank=self._gang.rank)
-        self._gates.measure(
-            decision.attempt,
-            built,
-            initial,
-            self._rebuild,
-            lambda after, last: self._parts.micro_batches(after, last=last),
-            passed=decision.gates_passed,
-        )
+        with self._worlds.warming() as warm_up:
+            warm_up(built)
+            restore(built.live, initial, rank=self._gang.rank)
+            self._gates.measure(
+                decision.attempt,
+                built,
+                initial,
+                lambda: self._worlds.world(warm_up),
+                passed=decision.gates_passed,
+                harmless=self._harmless,
+            )
 
-    def _rebuild(self) -> Built:
-        built = self._parts.build(copy.copy(self._untouched))
-        self._parts.warm_up(built)
-        return built
+    def _watch(self, built: Built, stamp: Stamp) -> Watching | None:
+        """What looks for undeclared state at saves; None on other ranks, and where no gate has looked before."""
+        gate = self._log.state.gates.get("resume")
+        if not self._gang.leads or gate is None or gate.cleared is None:
+            return None
+        return Watching(
+            self._log,
+            stamp,
+            built.live,
+            lambda: roots_of(built, self._inputs),
+            cleared=gate.cleared,
+            harmless=self._harmless,
+            since=self._began,
+        )
 
     def _require_effect(self, built: Built, decision: _Decision) -> None:
         """Let no changed param be one that the checkpoint takes back.
@@ -394,14 +432,9 @@ class _Attempt:
             GateError: one is.
         """
         made_under = decision.made_under
-        if made_under is None or made_under == self._task.plan:
-            return
-        was = read_run_plan(self._store, self._task.experiment, self._task.run, made_under)
-        if was.run.params == self._plan.run.params:
-            return
-        recipe = copy.copy(self._untouched)
-        before = build(was, recipe, check_params(recipe, was.run.params), self._gang)
-        self._gang.all_agree(lambda: require_effect(before.live, built.live))
+        if made_under is not None and made_under != self._task.plan:
+            was = read_run_plan(self._store, self._task.experiment, self._task.run, made_under)
+            self._worlds.require_effect(built, was)
 
     def _overlap(self, stamp: Stamp) -> Overlap | None:
         """What this attempt trains again; None if it is the first one."""

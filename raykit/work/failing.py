@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import sysconfig
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +9,13 @@ from pathlib import Path
 from raykit import defects
 from raykit.errors import Broken, GateError, NotFoundError, PlanError, Unknown
 from raykit.records import FailureKind
+from raykit.train.blame import LIBRARIES, PACKAGE, is_memory, is_of_the_machine
 
-PACKAGE = Path(__file__).resolve().parents[1]
 STORE = PACKAGE / "store"
-LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
 
 MAX_WORDS = 2000
 MAX_FRAMES = 32
 """Frames that a signature looks at, from the innermost: a recursion may be of any depth."""
-
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
-"""What libraries say that have no class of their own for it."""
-
-OF_THE_MACHINE = frozenset(
-    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ESTALE, errno.ENOTCONN}
-)
-"""What goes wrong under a dataset or a recipe without any fault of the example that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +43,7 @@ def cause_of(error: Exception) -> Cause:
 
 def kind_of(error: Exception) -> FailureKind:
     """The class that decides what is done about it."""
-    if _is_memory(error):
+    if is_memory(error):
         return "memory"
     if isinstance(error, Unknown):
         return "infrastructure"
@@ -74,11 +63,7 @@ def kind_of(error: Exception) -> FailureKind:
 
 def is_of_the_example(error: Exception) -> bool:
     """Whether it is the example that cannot be used, and not the machine or the store that does not work."""
-    if kind_of(error) in ("memory", "infrastructure", "corrupt"):
-        return False
-    if isinstance(error, ConnectionError | TimeoutError):
-        return False
-    return not (isinstance(error, OSError) and error.errno in OF_THE_MACHINE)
+    return kind_of(error) not in ("memory", "infrastructure", "corrupt") and not is_of_the_machine(error)
 
 
 def where(error: Exception) -> tuple[str, ...]:
@@ -91,13 +76,6 @@ def where(error: Exception) -> tuple[str, ...]:
 def words(text: str) -> str:
     """`text` as a record can hold it."""
     return text.encode("utf-8", "backslashreplace").decode()[:MAX_WORDS]
-
-
-def _is_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError) or any(t.__name__ == "OutOfMemoryError" for t in type(error).__mro__):
-        return True  # by its name: torch is not imported here
-    told = str(error).lower()
-    return isinstance(error, RuntimeError | OSError) and any(phrase in told for phrase in OUT_OF_MEMORY)
 
 
 def _in_store(error: Exception) -> bool:

@@ -6,15 +6,13 @@ be refused is refused here, before anything is paid for.
 
 from __future__ import annotations
 
-import copy
+import inspect
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from raykit.data import randomness
 from raykit.data.members import load, names_of
@@ -24,13 +22,14 @@ from raykit.shards.contract import Draft, Probed
 from raykit.store.base import ObjectStore
 from raykit.store.parquet import parquet_bytes
 from raykit.train import rng
-from raykit.train.build import evaluating, make_model
+from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
+from raykit.train.looking import VoidError
 from raykit.train.recipe import asking
 from raykit.train.synthetic import check_generate, normalization_of
 from raykit.work.gen_picture import picture_of
 from raykit.work.gen_rows import Answer, Asked, RowMaker
-from raykit.work.gen_unit import Teacher, inputs_of, require_some
+from raykit.work.gen_unit import Teacher, flags_asked, inputs_of, require_some
 from raykit.work.subject import peak_bytes
 
 OWN = "decode"
@@ -38,6 +37,9 @@ OWN = "decode"
 
 SELECTS: Final = "development"
 """The one split that quality may be measured on, since it decides which way of decoding is taken."""
+
+FEW: Final = 16
+"""So many rows show whether a name of `decode` changes anything."""
 
 MAX_REAL = 4096
 """So many real examples are given to a recipe's quality, the first of their split."""
@@ -65,6 +67,8 @@ class Measured:
     took_ms: int
     quality: Mapping[str, float | None] = field(default_factory=dict)
     """By metric of the recipe; what is not a finite number is None."""
+    idle: tuple[str, ...] = ()
+    """Names of `decode` that change no byte of the first rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +116,11 @@ def probe(
     for name, decode in ways.items():
         where = f"{at}.decode" if name == OWN else f"{at}.options.{name}"
         check_generate(teacher.room.recipe, decode, at=where)
-    _require_all_saved(teacher, draft)
     asked = _Asking(store, draft, teacher, None if real is None else _examples(store, draft, teacher, real))
     with teacher.blas.held():
         asked.begin()
         measured = tuple(asked.measure(name, decode) for name, decode in ways.items())
+    teacher.subject.watch.close()
     return Probe(
         probed=Probed(
             columns=asked.columns,
@@ -156,19 +160,45 @@ class _Asking:
                 rule="the same rows whenever it is asked",
                 remedy="draw from rng; or say exact = false, where the arithmetic itself is not reproducible",
             )
+        idle = self._idle() if name == OWN else self._as_own(decode, answer)
         return Measured(
-            name=name, decode=decode, rows=answer.rows, took_ms=took_ms, quality=self._quality(answer)
+            name=name,
+            decode=decode,
+            rows=answer.rows,
+            took_ms=took_ms,
+            quality=self._quality(answer),
+            idle=idle,
         )
 
+    def _idle(self) -> tuple[str, ...]:
+        """The names of the plan's own decoding without which the first few rows are the same bytes."""
+        decode = self._draft.decode
+        known = inspect.signature(self._subject.recipe.generate).parameters
+        needless = [
+            name
+            for name, value in decode.items()
+            if name not in known or known[name].default not in (inspect.Parameter.empty, value)
+        ]
+        with_all = self._few(decode) if needless else b""
+        return tuple(name for name in needless if with_all and self._few(_without(decode, name)) == with_all)
+
+    def _as_own(self, decode: Mapping[str, Any], answer: Answer) -> tuple[str, ...]:
+        """The names in which a way of decoding differs from the plan's own, if its rows are the same bytes."""
+        own = self._draft.decode
+        differs = [name for name in {**own, **decode} if own.get(name) != decode.get(name)]
+        return tuple(differs) if _bytes(answer) == self._begun else ()
+
+    def _few(self, decode: Mapping[str, Any]) -> bytes:
+        """The first few rows, decoded in this way; nothing if the recipe does not make them so."""
+        try:
+            return _bytes(self._maker(decode)(0, min(FEW, self._draft.unit_rows, self._draft.rows)))
+        except VoidError:
+            raise
+        except Exception:  # noqa: BLE001  a recipe that needs the name may raise anything
+            return b""
+
     def _ask(self, decode: Mapping[str, Any]) -> tuple[Answer, int]:
-        asked = Asked(
-            production=self._draft.teacher,
-            decode=decode,
-            batch_rows=self._draft.batch_rows,
-            samples=self._draft.samples,
-            inputs=self._inputs,
-        )
-        maker = RowMaker(self._subject, asked, self.columns or None)
+        maker = self._maker(decode)
         start_s = time.monotonic()
         answer = maker(0, min(self._draft.unit_rows, self._draft.rows))
         took_ms = round(1000 * (time.monotonic() - start_s))
@@ -183,6 +213,17 @@ class _Asking:
         if answer.table is not None:
             picture_of(self._subject.recipe, answer.table)  # what cannot be drawn is known now
         return answer, took_ms
+
+    def _maker(self, decode: Mapping[str, Any]) -> RowMaker:
+        asked = Asked(
+            production=self._draft.teacher,
+            decode=decode,
+            batch_rows=self._draft.batch_rows,
+            samples=self._draft.samples,
+            inputs=self._inputs,
+            flags=flags_asked(self._draft),
+        )
+        return RowMaker(self._subject, asked, self.columns or None)
 
     def _quality(self, answer: Answer) -> dict[str, float | None]:
         if self._real is None or answer.table is None:
@@ -200,6 +241,10 @@ class _Asking:
                 rule="a dict of numbers by name",
             )
         return {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
+
+
+def _without(decode: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {each: value for each, value in decode.items() if each != name}
 
 
 def _bytes(answer: Answer) -> bytes:
@@ -234,22 +279,3 @@ def _examples(store: ObjectStore, draft: Draft, teacher: Teacher, real: Real) ->
             remedy="put the data back",
         )
     return examples
-
-
-def _require_all_saved(teacher: Teacher, draft: Draft) -> None:
-    """Refuse a model with buffers that are drawn anew with each model and are in no checkpoint."""
-    model = teacher.subject.model
-    unsaved = {name: value for name, value in model.named_buffers() if name not in model.state_dict()}
-    if not unsaved:
-        return
-    room = teacher.room
-    other = make_model(
-        copy.copy(room.recipe), room.params, seed=draft.seed + 1, device=room.device, dtype=draft.dtype
-    )
-    for name, value in other.named_buffers():
-        if name in unsaved and not torch.equal(value, unsaved[name]):
-            raise GateError(
-                f"the buffer {name} is another one in each model, and is in no checkpoint",
-                field="recipe.model",
-                rule="register_buffer(..., persistent=True), or values that do not depend on a seed",
-            )

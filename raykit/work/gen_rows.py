@@ -23,6 +23,7 @@ from raykit.data import randomness
 from raykit.defects import FLAKY
 from raykit.errors import GateError, RaykitError
 from raykit.records import Column, Rows
+from raykit.store import damage
 from raykit.train.build import evaluating
 from raykit.work import gen_table
 from raykit.work.draws import Draws
@@ -31,6 +32,7 @@ from raykit.work.subject import Subject
 
 NOT_RETURNED = "not returned"
 NONFINITE = "nonfinite"
+NO_FLAG = "flag-is-null"
 TOO_LARGE = "input-too-large"
 
 MAX_REASON = 200
@@ -70,6 +72,9 @@ class Asked:
     batch_rows: int
     samples: int = 1
     inputs: Inputs | None = None
+    flags: frozenset[str] | None = None
+    """Columns that say whether a row is bad, if it has them: one that says nothing has failed. None under the first
+    rules, which did not ask."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -197,12 +202,17 @@ class RowMaker:
         key = randomness.key("generate-batch", self._asked.production, int(rows[0]), len(rows))
         came = self._subject.ask("generate", key, given, draws, **self._asked.decode)
         table, there = gen_table.in_order(came, rows)
+        if self._asked.flags is not None:
+            gen_table.refuse_index(table)
         table = self._with_own(given, table, there)
         self._require_columns(table.schema)
         answer = Answer(failed=dict.fromkeys(rows[~there].tolist(), NOT_RETURNED))
-        bad = gen_table.nonfinite(table)
+        unsaid = damage.unsaid(table, self._asked.flags or frozenset())
+        nonfinite = damage.nonfinite(table)
+        bad = nonfinite | unsaid
         if bad.any():
-            answer.failed |= dict.fromkeys(rows[there][bad].tolist(), NONFINITE)
+            answer.failed |= dict.fromkeys(rows[there][unsaid].tolist(), NO_FLAG)
+            answer.failed |= dict.fromkeys(rows[there][nonfinite].tolist(), NONFINITE)
             table = table.filter(pa.array(~bad))
         answer.table = self._kept(table, answer.filtered)
         return answer

@@ -1,23 +1,27 @@
-"""The table that a recipe makes of some rows: in the order asked for, of the types that are kept, judged row by row."""
+"""The table that a recipe makes of some rows: in the order asked for, of the types that are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raykit.errors import GateError
 from raykit.records import Column
 from raykit.shards.bounds import OWN_COLUMNS
-from raykit.store.contents import CONTENT_BYTES, is_list, is_text, whole
+from raykit.store.contents import is_list, is_text
 from raykit.store.parquet import as_stored, columns_of
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+
+INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas calls an index that has no name."""
 
 KEPT = "numbers, booleans, text, bytes, dates and times, and lists and structs of those"
 
@@ -58,6 +62,31 @@ def _require_names(given: pa.Table) -> None:
     taken = next((name for name in names if name in OWN_COLUMNS and name != "row"), None)
     if taken is not None:
         raise _wrong(f"a column {taken!r}, which raykit adds", "any other name")
+
+
+def refuse_index(given: pa.Table) -> None:
+    """Let only a table pass without the index of a frame that it was made from: nobody has asked for that column.
+
+    Raises:
+        GateError: pandas has left one; the message names it.
+    """
+    left = [name for name in _indices(given.schema) if name in given.column_names]
+    if left:
+        raise _wrong(
+            f"a column {left[0]!r}, the index of a pandas frame",
+            "the columns of the rows alone",
+            remedy="pa.Table.from_pandas(frame, preserve_index=False); an index that is data: frame.reset_index()",
+        )
+
+
+def _indices(schema: pa.Schema) -> Iterator[str]:
+    """The columns that pandas names as an index, by name, and as it notes them beside the schema."""
+    yield from (name for name in schema.names if INDEX.fullmatch(name))
+    try:
+        noted = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):  # somebody else's note
+        return
+    yield from (name for name in noted if isinstance(name, str))
 
 
 def _places(column: pa.ChunkedArray, rows: Rows) -> Rows:
@@ -122,66 +151,5 @@ def require_columns(found: Sequence[Column], wanted: Sequence[Column]) -> None:
     raise _wrong(what, ", ".join(was), field="columns")
 
 
-# --- the rows -----------------------------------------------------------------------------------------------
-
-
-def nonfinite(table: pa.Table) -> Mask:
-    """Which rows hold a float that is not finite, at whatever depth. A null is none."""
-    bad = np.zeros(table.num_rows, np.bool_)
-    for column in table.columns:
-        if _has_floats(column.type):
-            bad |= _nonfinite(whole(column))
-    return bad
-
-
-def _has_floats(type_: pa.DataType) -> bool:
-    if is_list(type_):
-        return _has_floats(type_.value_type)
-    if pa.types.is_struct(type_):
-        return any(_has_floats(field.type) for field in type_)
-    return bool(pa.types.is_floating(type_))
-
-
-def _nonfinite(array: pa.Array) -> Mask:
-    bad = np.zeros(len(array), np.bool_)
-    if is_list(array.type):
-        inner = _nonfinite(array.flatten())
-        if inner.any():
-            bad[pc.list_parent_indices(array).to_numpy(zero_copy_only=False)[inner]] = True
-    elif pa.types.is_struct(array.type):
-        for part in array.flatten():
-            bad |= _nonfinite(part)
-    elif pa.types.is_floating(array.type):
-        values = array.fill_null(0.0) if array.null_count else array
-        bad = ~np.isfinite(values.to_numpy(zero_copy_only=False))
-    return bad
-
-
-def empty(table: pa.Table) -> Mask:
-    """Which rows have a text, bytes or list that is null or of length 0."""
-    bad = np.zeros(table.num_rows, np.bool_)
-    for column in table.columns:
-        array = whole(column)
-        if is_text(array.type):
-            lengths = pc.binary_length(array)
-        elif is_list(array.type):
-            lengths = pc.list_value_length(array)
-        else:
-            continue
-        none = array.is_null().to_numpy(zero_copy_only=False)
-        bad |= none | (lengths.fill_null(0).to_numpy(zero_copy_only=False) == 0)
-    return bad
-
-
-def flagged(column: pa.ChunkedArray) -> int:
-    """How many values of a column of flags are true."""
-    return int(pc.sum(column, min_count=0).as_py())
-
-
-def distinct(hashes: bytes) -> int:
-    """How many different contents there are."""
-    return len(np.unique(np.frombuffer(hashes, dtype=f"<u{CONTENT_BYTES}")))
-
-
-def _wrong(what: str, rule: str, *, field: str = "recipe.generate") -> GateError:
-    return GateError(f"the recipe's generate() gives {what}", field=field, rule=rule)
+def _wrong(what: str, rule: str, *, field: str = "recipe.generate", remedy: str | None = None) -> GateError:
+    return GateError(f"the recipe's generate() gives {what}", field=field, rule=rule, remedy=remedy)

@@ -12,7 +12,6 @@ import base64
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,22 @@ import torch
 
 from raykit.errors import GateError
 from raykit.ids import sha256
-from raykit.records import GenerationContract, UnitReceipt
-from raykit.shards.bounds import NOT_IN_FILE, require_unit
+from raykit.records import CODE_OF, GenerationContract, UnitReceipt
+from raykit.shards.bounds import flags_of, require_unit
 from raykit.shards.contract import REVISION, Draft
 from raykit.shards.units import Unit
 from raykit.store.base import ObjectStore
 from raykit.store.contents import contents_of, own_columns
+from raykit.store.damage import bad_rows
 from raykit.store.inputs import InputsReader, read_inputs_manifest
 from raykit.store.parquet import parquet_bytes, schema_of
 from raykit.train.build import DTYPE
+from raykit.train.looking import VoidError
 from raykit.train.synthetic import check_generate
-from raykit.work import gen_table
 from raykit.work.gen_picture import picture_of
 from raykit.work.gen_rows import Answer, Asked, Inputs, RowMaker
 from raykit.work.generated import Made
-from raykit.work.subject import Blas, Room, Subject, enter, machine_facts, peak_bytes, read_weights
+from raykit.work.subject import Blas, Room, Subject, enter, peak_bytes, read_weights
 
 MAX_FAILED = 100
 """How many numbers of failed rows a receipt has."""
@@ -81,7 +81,7 @@ class Teacher:
 
     def facts(self) -> dict[str, str]:
         """What bits depend on beside what the contract asks for."""
-        return {**machine_facts(self.room.device, torch.get_num_threads()), "pyarrow": pa.__version__}
+        return {**self.room.facts(torch.get_num_threads()), "pyarrow": pa.__version__}
 
 
 class Producer:
@@ -108,13 +108,17 @@ class Producer:
         self._digest = contract.digest
         self._teacher = Teacher(store, contract, teacher_key, folder)
         for name, fact in sorted(self._teacher.facts().items()) if contract.exact else ():
-            _require(f"facts.{name}", fact, contract.facts.get(name), "run on machines like the first one")
+            if name in contract.facts or not name.startswith(CODE_OF):  # an older contract does not bind it
+                _require(
+                    f"facts.{name}", fact, contract.facts.get(name), "run on machines like the first one"
+                )
         asked = Asked(
             production=contract.production,
             decode=contract.decode,
             batch_rows=contract.batch_rows,
             samples=contract.samples,
             inputs=inputs if inputs is not None else inputs_of(store, contract),
+            flags=flags_asked(contract),
         )
         self._rows = RowMaker(self._teacher.subject, asked, contract.columns)
 
@@ -137,6 +141,7 @@ class Producer:
         require_unit(self._contract.bounds, receipt.rows, receipt.failed, receipt.counts)
         require_some(answer)
         picture = self._picture(answer) if unit.number == 0 else None
+        self._teacher.subject.watch.close()
         return Made(receipt=receipt, data=data, peak_bytes=peak_bytes(device), picture=picture)
 
     def _picture(self, answer: Answer) -> bytes | None:
@@ -144,6 +149,8 @@ class Producer:
             return None
         try:
             return picture_of(self._teacher.subject.recipe, answer.table)
+        except VoidError:
+            raise  # the next unit would be made with what it has changed
         except Exception:  # noqa: BLE001  rows that were made are not lost for their picture
             print("the picture of the first rows was not drawn:", file=sys.stderr)
             traceback.print_exc()  # in the worker's log
@@ -161,7 +168,7 @@ class Producer:
             filtered=few_reasons(answer.filtered),
             failed=dict(sorted(Counter(answer.failed.values()).items())),
             failed_rows=tuple(sorted(answer.failed))[:MAX_FAILED],
-            counts=bad_rows(table, contents, self._contract.bounds),
+            counts=bad_rows(table, contents, self._contract.bounds, rules=self._contract.rules),
             contents=base64.b64encode(contents).decode(),
             sha256=sha256(data),
             size_bytes=len(data),
@@ -182,17 +189,9 @@ def few_reasons(found: Counter[str]) -> dict[str, int]:
     return dict(sorted(named.items()))
 
 
-def bad_rows(table: pa.Table, contents: bytes, bounds: Mapping[str, float]) -> dict[str, int]:
-    """By kind that is bounded, and that produced rows show: how many there are."""
-    found: dict[str, int] = {}
-    for kind in bounds:
-        if kind == "duplicates":
-            found[kind] = table.num_rows - gen_table.distinct(contents)
-        elif kind == "empty":
-            found[kind] = int(gen_table.empty(own_columns(table)).sum())
-        elif kind not in NOT_IN_FILE:
-            found[kind] = gen_table.flagged(table.column(kind))
-    return found
+def flags_asked(terms: GenerationContract | Draft) -> frozenset[str] | None:
+    """The columns of flags in which no value may be missing; None under the rules that did not ask."""
+    return None if terms.rules is None else flags_of(terms.bounds)
 
 
 def inputs_of(store: ObjectStore, terms: GenerationContract | Draft) -> Inputs | None:

@@ -24,7 +24,7 @@ import numpy as np
 from raykit import defects
 from raykit.errors import GateError, Unknown
 from raykit.pauses import Acts, pause_of
-from raykit.records import Claim, Failure, GenerationContract, UnitReceipt
+from raykit.records import Claim, Failure, GenerationContract, Took, UnitReceipt
 from raykit.shards.spans import Numbers, numbers_of
 from raykit.shards.standing import NOTHING_SAID, Board, Said, Standing, heard_of, start_of
 from raykit.shards.units import canary_of, unit_of, units_of
@@ -34,6 +34,7 @@ from raykit.store.base import ObjectStore
 from raykit.store.generation import Listing, Shards
 from raykit.store.people import People, pause
 from raykit.store.place import gone, this_place
+from raykit.work.again import AGAIN, START_S, MakeElsewhere, rows_that_differ
 from raykit.work.ending import failure_of, why_over
 from raykit.work.failing import Cause, cause_of, words
 from raykit.work.generated import Made, Make
@@ -53,6 +54,9 @@ SHARE = 0.05
 
 LOST_IN_A_ROW = 3
 """So many units that others were faster at say that the list is old."""
+
+MOST_ROWS = 8
+"""So many rows are named."""
 
 SAMPLES = "samples.png"
 
@@ -96,11 +100,14 @@ class UnitWorker:
         *,
         worker: str,
         make: Make,
+        again: MakeElsewhere | None = None,
         clock: Callable[[], float] = time.time,
         acts: Callable[[], Acts] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`worker` names this process and no other one ever; `acts` reads what people have said."""
+        """`worker` names this process and no other one ever; `acts` reads what people have said. With `again`, the
+        first unit under an exact contract is made by another process, too, before it is published.
+        """
         self.hand: Hand | None = None
         self.tally: Mapping[str, float] = {}
         self._store = store
@@ -109,6 +116,8 @@ class UnitWorker:
         self._name = worker
         self._place = this_place()
         self._make = make
+        self._again = again if contract.exact else None
+        """What makes a unit once more; None once that was done."""
         self._clock = clock
         self._sleep = sleep
         self._shards = Shards(store, contract)
@@ -279,11 +288,17 @@ class UnitWorker:
                 worker=self._name,
                 place=self._place,
                 at=self._clock(),
-                deadline_s=self._rules.deadline_s,
+                deadline_s=self._deadline_s,
                 lease=self._rules.lease,
             )
         )
         return None if claim is None else _Taken(standing=standing, claim=claim)
+
+    @property
+    def _deadline_s(self) -> float:
+        """What the next attempt may take: twice, and the time to come up, where another process makes it as well."""
+        once_s = self._rules.deadline_s
+        return once_s if self._again is None else 2 * once_s + START_S
 
     def _end(self, unit: int, claim: Claim) -> bool:
         """Say that an attempt is over which nobody has ended; False if somebody else was faster."""
@@ -318,6 +333,7 @@ class UnitWorker:
         made = self._make(unit_of(self._contract, unit))
         made_s = time.monotonic() - start_s
         self._require_answer(made.receipt, unit)
+        again_s = self._make_again(taken, made)
         published = self._surely(
             lambda: self._shards.publish(made.receipt, made.data, n=claim.n, worker=self._name)
         )
@@ -326,11 +342,47 @@ class UnitWorker:
         self._passed_at = max(self._passed_at, claim.at)
         self._known.has_published(unit)
         if published == "written":
-            self._count_unit(made, made_s, time.monotonic() - start_s)
+            self._count_unit(made, made_s, time.monotonic() - start_s - again_s)
             self._show(made)
         if claim.n > 1:
             self._see()  # what it failed with before says nothing any more
         return Turn(kind="published" if published == "written" else "already")
+
+    def _make_again(self, taken: _Taken, made: Made) -> float:
+        """Have the first unit of this process made by another one, before anything of it is published; what that took.
+
+        Raises:
+            GateError: the other process came to something else.
+            MemoryError: it was ended from outside.
+            Unknown: it did not answer, or the store did not.
+        """
+        if self._again is None:
+            return 0.0
+        start_s, claim, receipt = time.monotonic(), taken.claim, made.receipt
+        self._again.starts = self._asks_elsewhere
+        other = self._again(unit_of(self._contract, receipt.unit))
+        if other.receipt != receipt:
+            raise _not_the_same(self._contract, made, other)
+        said = Took(
+            request=claim.request,
+            n=claim.n,
+            worker=self._name,
+            receipt=receipt.digest,
+            took_ms=_since_ms(start_s),
+            peak_bytes=other.peak_bytes,
+            at=self._clock(),
+        )
+        self._surely(lambda: self._shards.made_again(receipt.unit, said))
+        self._again = None
+        took_s = time.monotonic() - start_s
+        self._count(again=1, again_s=took_s)
+        return took_s
+
+    def _asks_elsewhere(self) -> None:
+        """Another process is coming up, which makes the same: what this one may take begins anew."""
+        if self.hand is not None:
+            what = self.hand.what.removesuffix(AGAIN) + AGAIN
+            self.hand = replace(self.hand, what=what, since=self._clock())
 
     def _require_answer(self, receipt: UnitReceipt, unit: int) -> None:
         """Let only a receipt pass that is bound to what was asked."""
@@ -419,6 +471,21 @@ class UnitWorker:
     def _count(self, **more: float) -> None:
         """A new mapping each time: another thread may be reading the one that was there."""
         self.tally = {**self.tally, **{name: self.tally.get(name, 0) + value for name, value in more.items()}}
+
+
+def _not_the_same(contract: GenerationContract, made: Made, other: Made) -> GateError:
+    """What two processes have made of one unit is not the same: which rows, as far as it is rows."""
+    rows = rows_that_differ(made.data, other.data)
+    named = ", ".join(f"{row:,}" for row in rows[:MOST_ROWS]) + (" ..." if len(rows) > MOST_ROWS else "")
+    what = f"rows {named}" if rows else ", ".join(differing(made.receipt, other.receipt))
+    return GateError(
+        f"unit {made.receipt.unit:,} of {contract.name}, made by two processes, differs in {what}",
+        field=f"generate.{contract.name}.exact",
+        value=True,
+        rule="the same rows in every process",
+        remedy="draw from rng, and take no hash() of a text, no clock and no randomness of the system; or say exact = "
+        "false, where the arithmetic itself is not reproducible",
+    )
 
 
 class _Known:

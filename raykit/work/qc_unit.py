@@ -2,12 +2,13 @@
 
 A unit is run alone, as a batch of one, and everything that is random about it is keyed by the suite's revision and
 the unit's id. Its numbers therefore depend on the weights and on the unit, not on its neighbours, on the order of the
-data, or on what this process has examined before.
+data, or on what this process has examined before. Only a term that says that it relates rows is run in batches, which
+are the same for every checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +22,7 @@ from raykit import history
 from raykit.data import randomness
 from raykit.data.members import names_of
 from raykit.errors import CorruptError, GateError, PlanError
-from raykit.ids import sha256
+from raykit.ids import digest_of, sha256
 from raykit.qc.fields import (
     Rises,
     all_finite,
@@ -32,26 +33,41 @@ from raykit.qc.fields import (
 )
 from raykit.qc.scores import Numbers, Outcome, Term, pooled_ratio, scores, tallies, tally
 from raykit.qc.verdict import Found, judge
-from raykit.records import Artifact, FieldScore, Receipt, Request, Roster, RosterUnit, Suite
+from raykit.records import (
+    Artifact,
+    FieldScore,
+    Receipt,
+    Request,
+    Roster,
+    RosterUnit,
+    Setting,
+    Suite,
+)
 from raykit.store.base import ObjectStore
 from raykit.store.plans import read_setting
-from raykit.train import rng
+from raykit.train import asked, rng
 from raykit.train.build import evaluating
 from raykit.train.inputs import content_of, dataset_of
 from raykit.train.loader import to_device
 from raykit.train.params import check_params
+from raykit.train.recipe import LossTerm
+from raykit.train.together import ROWS, require_means
+from raykit.work.again import Elsewhere
 from raykit.work.answers import (
     fields_of,
+    flat,
     numbers_of,
     pictures_of,
     require_same,
+    require_the_same,
     terms_of,
     to_array,
 )
 from raykit.work.examined import Examined
 from raykit.work.failing import is_of_the_example
 from raykit.work.panels import Picture, sheet
-from raykit.work.subject import Room, Subject, enter, machine_facts, peak_bytes, read_weights
+from raykit.work.related import batches, micro_batch, shared
+from raykit.work.subject import MODEL, Room, Subject, enter, peak_bytes, read_weights
 
 PANELS = "panels.png"
 MAX_FAILED = 100
@@ -78,6 +94,10 @@ class _Seen:
     outcome: Outcome
     fields: Mapping[str, torch.Tensor]
 
+    def flat(self) -> dict[str, list[float]]:
+        """All that was said of it, as plain numbers by name."""
+        return flat(self.outcome.numbers, self.fields)
+
 
 class Bench:
     """Everything that examining the checkpoints of one suite shares: code, recipe, data, and the roster's places."""
@@ -91,10 +111,13 @@ class Bench:
         folder: Path,
         *,
         room: Room | None = None,
-        seed: int | None = None,
+        setting: Setting | None = None,
+        elsewhere: Elsewhere | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
-        """`folder` is private and empty: the frozen code is unpacked there. A trial has a `room` with its own params,
-        whose code is unpacked already, and its own `seed`.
+        """`folder` is private and empty: the frozen code is unpacked there, unless there is a `room`, which has it. A
+        trial has a `setting`. `elsewhere` says which checkpoints another process is asked about as well; None for none.
+        `only` are the units that will be asked for, where that is not the whole roster.
 
         Raises:
             CorruptError: stored bytes do not match their digests.
@@ -108,14 +131,22 @@ class Bench:
         self._suite = suite
         self._suite_digest = suite.digest
         self._roster = roster
+        self._folder = folder
+        self._setting = setting
+        self._elsewhere = elsewhere
         self._room = room or room_of(store, experiment, suite, folder)
-        self._seed = suite.seed if seed is None else seed
+        if setting is not None:
+            params = check_params(self._room.recipe, {**suite.params, **setting.params})
+            self._room = replace(self._room, params=params)
+        self._seed = suite.seed if setting is None else setting.seed
         self._device = self._room.device
         recipe: Any = self._room.recipe
         self._dataset = dataset_of(recipe, self._room.params, suite.source)
         self._collate = getattr(recipe, "collate", None) or default_collate
         self._draws = not getattr(self._dataset, "deterministic", False)
-        self._places = _places(roster, self._dataset)
+        self._places = _places(roster, self._dataset, only)
+        self._apart = False
+        """Whether it was looked at that no term relates rows without saying so."""
 
     def __call__(self, request: Request, key: str, reference: Receipt | None) -> Examined:
         """Examine one checkpoint; `key` is that of its manifest, `reference` the receipt at update 0.
@@ -132,34 +163,56 @@ class Bench:
             torch.cuda.reset_peak_memory_stats(self._device)
         # NumPy's linear algebra gives other bits on other numbers of threads.
         with threadpool_limits(limits=self._suite.threads, user_api="blas"):
-            subject = self._subject(request, key)
+            subject, weights = self._subject(request, key)
             with evaluating(subject.model):
-                seen = self._see_all(subject)
+                alone = self._see_all(subject)
+                self._see_again(subject, alone, request, key)
+                seen = self._together(subject, request, alone)
                 rises = self._rises(subject, [each for each in seen if each.outcome.end == "scored"])
                 pictures = self._pictures(subject, seen)
-            receipt = self._receipt(request, reference, seen, rises, pictures)
+            subject.watch.close()
+            receipt = self._receipt(request, reference, seen, rises, pictures, weights)
         return Examined(receipt=receipt, pictures=pictures, peak_bytes=peak_bytes(self._device))
+
+    def answers(self, request: Request, key: str) -> dict[str, dict[str, list[float]]]:
+        """What is said of every unit of a checkpoint, by unit: for whoever compares it.
+
+        Raises:
+            CorruptError: stored bytes do not match their digests.
+            StoreUnavailableError: the store did not answer.
+            GateError: the recipe gives something of another shape, or changes what it is asked about.
+        """
+        with threadpool_limits(limits=self._suite.threads, user_api="blas"):
+            subject, _ = self._subject(request, key)
+            with evaluating(subject.model):
+                seen = [self._see(subject, place) for place in reversed(self._places)]
+            subject.watch.close()
+        return {each.place.unit.id: each.flat() for each in seen}
 
     # --- the model ------------------------------------------------------------------------------------------
 
-    def _subject(self, request: Request, key: str) -> Subject:
-        """The model of a checkpoint with its weights, and a recipe of its own with its state."""
+    def _subject(self, request: Request, key: str) -> tuple[Subject, str]:
+        """The model of a checkpoint with its weights and their digest, and a recipe of its own with its state."""
         update, files = read_weights(self._store, key, request.checkpoint)
         if update != request.update:
             raise CorruptError(f"{key} is of update {update}, and the request of {request.update}", rule="I3")
         suite = self._suite
-        return self._room.subject(files, seed=self._seed, dtype=suite.dtype, autocast=suite.autocast)
+        found = self._room.subject(files, seed=self._seed, dtype=suite.dtype, autocast=suite.autocast)
+        return found, sha256(files[MODEL])
 
     # --- the units ------------------------------------------------------------------------------------------
 
     def _key(self, unit: RosterUnit) -> int:
         return randomness.key("qc", self._suite.revision, unit.id)
 
-    def _batch(self, place: _Place) -> Any:
-        """One unit as a batch, on the device: the same one whenever it is asked for."""
+    def _batch(self, *places: _Place) -> Any:
+        """Units as a batch, on the device: the same one whenever it is asked for."""
+        return to_device(self._collate([self._item(place) for place in places]), self._device)
+
+    def _item(self, place: _Place) -> Any:
         if self._draws:
             rng.seed(randomness.key("qc-item", self._suite.revision, place.unit.id))
-        return to_device(self._collate([self._dataset[place.index]]), self._device)
+        return self._dataset[place.index]
 
     def _see_all(self, subject: Subject) -> list[_Seen]:
         seen: list[_Seen] = []
@@ -189,11 +242,95 @@ class Bench:
         numbers = numbers_of(subject, batch, key)
         fields = fields_of(subject, batch, key, declared)
         arrays = {name: to_array(value) for name, value in fields.items()}
+        if numbers.empty():
+            return _Seen(place=place, outcome=Outcome(unit=place.unit, end="empty"), fields={})
         finite = numbers.finite() and all_finite(arrays, declared)
         outcome = Outcome(
             unit=place.unit, end="scored" if finite else "nonfinite", numbers=numbers if finite else None
         )
         return _Seen(place=place, outcome=outcome, fields=fields)
+
+    def _see_again(self, subject: Subject, seen: Sequence[_Seen], request: Request, key: str) -> None:
+        """Ask for a few units once more, in another order; and another process, where that is due.
+
+        Raises:
+            GateError: something else is said of one of them.
+        """
+        scored = [each for each in seen if each.outcome.end == "scored"]
+        few = (
+            [scored[at] for at in sorted({0, len(scored) // 2, len(scored) - 1}, reverse=True)]
+            if scored
+            else []
+        )
+        exact = self._suite.deterministic
+        for each in few:
+            now = self._see(subject, each.place).flat()
+            require_the_same(each.place.unit.id, each.flat(), now, "after the others", exact=exact)
+        told = (
+            None
+            if self._elsewhere is None
+            else self._elsewhere.examine(
+                self._store.url,
+                self._suite,
+                self._roster,
+                request,
+                key,
+                [each.place.unit.id for each in few],
+                self._setting,
+                self._folder,
+            )
+        )
+        if told is None:
+            return
+        for each in few:
+            now = told[each.place.unit.id]
+            require_the_same(each.place.unit.id, each.flat(), now, "by another process", exact=exact)
+
+    # --- terms that relate rows -----------------------------------------------------------------------------
+
+    def _together(self, subject: Subject, request: Request, seen: Sequence[_Seen]) -> list[_Seen]:
+        """The same, with the terms that relate rows examined in batches; none that does so unsaid is let through."""
+        scored = [each for each in seen if each.outcome.numbers is not None]
+        relating = {
+            name
+            for each in scored
+            if each.outcome.numbers is not None
+            for name, term in each.outcome.numbers.terms.items()
+            if term.relates_rows
+        }
+        if not relating:
+            if not self._apart:
+                self._require_means(subject, [each.place for each in scored])
+            self._apart = True
+            return list(seen)
+        size = micro_batch(self._store, request.experiment, request.suite, request.run)
+        told: dict[str, Outcome] = {}
+        for own, batch in batches(scored, size):
+            key = randomness.key("qc-batch", self._suite.revision, batch[0].place.unit.id)
+            given = subject.ask("losses", key, self._batch(*(each.place for each in batch)))
+            terms = terms_of(given, "losses")
+            told |= {each.place.unit.id: shared(each.outcome, terms, relating, len(batch)) for each in own}
+        return [replace(each, outcome=told.get(each.place.unit.id, each.outcome)) for each in seen]
+
+    def _require_means(self, subject: Subject, places: Sequence[_Place]) -> None:
+        """Look at a few units at once, beside each by itself.
+
+        Raises:
+            GateError: a term relates them, and does not say so.
+        """
+        chosen = places[:: max(1, len(places) // ROWS)][:ROWS]
+        try:
+            self._batch(*chosen)
+        except Exception:  # noqa: BLE001 - they do not fit into one batch, which nobody asks of them
+            return
+
+        def ask(rows: Sequence[int], key: int) -> Mapping[str, LossTerm]:
+            batch = self._batch(*(chosen[row] for row in rows))
+            return asked.terms_of(subject.ask("losses", key, batch))
+
+        suite = self._suite
+        rounded = suite.dtype != "float32" or suite.autocast != "none"
+        require_means(ask, range(len(chosen)), rounded=rounded)
 
     # --- is a field used? -----------------------------------------------------------------------------------
 
@@ -242,11 +379,13 @@ class Bench:
         seen: Sequence[_Seen],
         rises: Mapping[str, Rises],
         pictures: Mapping[str, bytes],
+        weights: str,
     ) -> Receipt:
         suite, names = self._suite, list(self._roster.quotas)
         outcomes = [each.outcome for each in seen]
         ids = {
-            end: [o.unit.id for o in outcomes if o.end == end] for end in ("nonfinite", "raised", "missing")
+            end: [o.unit.id for o in outcomes if o.end == end]
+            for end in ("nonfinite", "raised", "missing", "empty")
         }
         found = Found(
             update=request.update,
@@ -254,6 +393,8 @@ class Bench:
             strata=tallies(outcomes, names),
             metrics=scores(outcomes, names, suite.fail),
             fields=dict(self._fields(seen, reference, rises)),
+            weights=weights,
+            scores=digest_of([each.plain() for each in outcomes if each.numbers is not None]),
             **ids,
         )
         judged = judge(suite, found, reference)
@@ -269,10 +410,12 @@ class Bench:
             config=suite.config,
             revision=suite.revision,
             reference=None if reference is None else reference.digest,
-            facts=_facts(self._device, suite.threads),
+            facts={**self._room.facts(suite.threads), "pillow": metadata.version("pillow")},
             units=found.units,
             strata=found.strata,
-            failed_units=tuple(o.unit.id for o in outcomes if o.numbers is None)[:MAX_FAILED],
+            failed_units=tuple(o.unit.id for o in outcomes if o.end in ("nonfinite", "raised", "missing"))[
+                :MAX_FAILED
+            ],
             metrics=found.metrics,
             fields=found.fields,
             artifacts=tuple(
@@ -281,6 +424,9 @@ class Bench:
             ),
             unjudged=judged.unjudged,
             findings=judged.findings,
+            notes=judged.notes or None,
+            weights=found.weights,
+            scores=found.scores,
             verdict=judged.verdict,
         )
 
@@ -322,6 +468,19 @@ def room_of(store: ObjectStore, experiment: str, suite: Suite, folder: Path) -> 
     )
 
 
+def bench_of(
+    store: ObjectStore,
+    suite: Suite,
+    roster: Roster,
+    folder: Path,
+    setting: Setting | None,
+    *,
+    only: Collection[str],
+) -> Bench:
+    """What asks for some units alone, in a process of its own. Raises what `Bench` raises."""
+    return Bench(store, suite.experiment, suite, roster, folder, setting=setting, only=only)
+
+
 class TrialsBench:
     """Examines the checkpoints of every trial of a search: each with the model and the data of its own setting.
 
@@ -329,9 +488,16 @@ class TrialsBench:
     """
 
     def __init__(
-        self, store: ObjectStore, experiment: str, suite: Suite, roster: Roster, folder: Path
+        self,
+        store: ObjectStore,
+        experiment: str,
+        suite: Suite,
+        roster: Roster,
+        folder: Path,
+        *,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """`folder` is private and empty: the frozen code is unpacked there.
+        """`folder` is private and empty: the frozen code is unpacked there. For `elsewhere` see `Bench`.
 
         Raises:
             CorruptError: stored bytes do not match their digests.
@@ -345,6 +511,7 @@ class TrialsBench:
         self._suite = suite
         self._roster = roster
         self._folder = folder
+        self._elsewhere = elsewhere
         self._room = room_of(store, experiment, suite, folder)
         self._run: str | None = None
         self._bench: Bench | None = None
@@ -371,15 +538,15 @@ class TrialsBench:
             raise CorruptError(
                 f"{run} has checkpoints, and nothing says which setting they are of", rule="I3"
             )
-        room = self._room
         return Bench(
             self._store,
             self._experiment,
             self._suite,
             self._roster,
             self._folder,
-            room=replace(room, params=check_params(room.recipe, {**self._suite.params, **setting.params})),
-            seed=setting.seed,
+            room=self._room,
+            setting=setting,
+            elsewhere=self._elsewhere,
         )
 
 
@@ -431,11 +598,13 @@ class _Forced:
 # --- the data -----------------------------------------------------------------------------------------------
 
 
-def _places(roster: Roster, dataset: Any) -> list[_Place]:
+def _places(roster: Roster, dataset: Any, only: Collection[str] | None) -> list[_Place]:
     """Where each unit of the roster is in the data, each with the content that it had when it was drawn."""
     index = {name: place for place, name in enumerate(names_of(len(dataset), getattr(dataset, "ids", None)))}
     places, changed = [], []
     for unit in roster.units:
+        if only is not None and unit.id not in only:
+            continue
         place = _Place(unit=unit, index=index.get(unit.id))
         if place.index is not None:
             content = _content(dataset, place.index)
@@ -491,10 +660,3 @@ def _require_reference(request: Request, reference: Receipt | None) -> None:
             value=reference.digest,
             rule=f"update 0 under {request.suite}",
         )
-
-
-# --- the machine --------------------------------------------------------------------------------------------
-
-
-def _facts(device: torch.device, threads: int) -> dict[str, str]:
-    return {**machine_facts(device, threads), "pillow": metadata.version("pillow")}

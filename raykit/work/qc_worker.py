@@ -31,6 +31,7 @@ from raykit.store.log import RunLog
 from raykit.store.people import People, pause
 from raykit.store.place import this_place
 from raykit.store.qc import Examinations, miscounted, unbound
+from raykit.work.again import AGAIN, START_S, Elsewhere
 from raykit.work.ending import failure_of, why_over
 from raykit.work.examined import Examine
 from raykit.work.failing import Cause, cause_of, words
@@ -92,13 +93,17 @@ class Worker:
         *,
         worker: str,
         examine: Examine,
+        elsewhere: Elsewhere | None = None,
         clock: Callable[[], float] = time.time,
         acts: Callable[[], Acts] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`worker` names this process and no other one ever; `acts` reads what people have said."""
+        """`worker` names this process and no other one ever; `acts` reads what people have said. `elsewhere` is what
+        `examine` asks another process with, if it does.
+        """
         self.hand: Hand | None = None
         self.tally: Mapping[str, float] = {}
+        self._elsewhere = elsewhere
         self._store = store
         self._experiment = experiment
         self._names = names_of(whose, store, experiment)
@@ -294,11 +299,23 @@ class Worker:
                 worker=self._name,
                 place=self._place,
                 at=at,
-                deadline_s=self._rules.deadline_s,
+                deadline_s=self._deadline_s,
                 lease=self._rules.lease,
             )
         )
         return None if claim is None else _Taken(standing=standing, request=request, claim=claim)
+
+    @property
+    def _deadline_s(self) -> float:
+        """What the next attempt may take: as long again, and the time to come up, where another process is asked."""
+        rules, twice = self._rules, self._elsewhere is not None and self._elsewhere.due
+        return 2 * rules.deadline_s + START_S if twice else rules.deadline_s
+
+    def asks_elsewhere(self) -> None:
+        """Another process is coming up, which is asked the same: what this one may take begins anew."""
+        if self.hand is not None:
+            what = self.hand.what.removesuffix(AGAIN) + AGAIN
+            self.hand = replace(self.hand, what=what, since=self._clock())
 
     def _end(self, standing: Standing, claim: Claim) -> Standing | None:
         """Say that an attempt is over which nobody has ended; None if it is not, or if somebody else was faster."""

@@ -18,7 +18,7 @@ from raykit.ids import digest_of
 from raykit.plan import Plan, contract
 from raykit.read.sizing import Times, measure
 from raykit.reconcile import RunState
-from raykit.records import AttemptStarted, Compared, Record, Replaying, RunEntry, Unreplayed
+from raykit.records import CODE_OF, AttemptStarted, Compared, Record, Replaying, RunEntry, Unreplayed
 from raykit.replays import Span, deadline_s, due_beside, is_replayed, same_facts, span_of
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
@@ -116,8 +116,10 @@ class Beside:
     def _fit(self, plan: Plan, attempt: AttemptStarted) -> bool:
         """Whether a process of this machine, with what this one was granted, is like the one that trains."""
         if attempt.attempt not in self._fits:
-            here = facts.here(alone(facts.local_device(plan)), plan.run.threads)
-            self._fits[attempt.attempt] = attempt.world_size == 1 and same_facts(attempt.facts, here)
+            here = facts.here(alone(facts.local_device(plan, facts.accelerators_here())), plan.run.threads)
+            # what code from outside it imports, the process that replays it finds out
+            was = {name: fact for name, fact in attempt.facts.items() if not name.startswith(CODE_OF)}
+            self._fits[attempt.attempt] = attempt.world_size == 1 and same_facts(was, here)
         return self._fits[attempt.attempt]
 
     # --- making it ----------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ class Beside:
                 attempt=attempt.attempt,
                 rank=0,
                 world=1,
-                device=facts.local_device(plan),
+                device=facts.local_device(plan, facts.accelerators_here()),
                 meeting=None,
                 timeout_s=allowed_s,
                 answer=str(folder / "answer.json"),

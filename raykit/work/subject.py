@@ -5,12 +5,11 @@ What examines a checkpoint and what generates with it both start here.
 
 from __future__ import annotations
 
-import copy
 import resource
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,10 +24,13 @@ from raykit.store.base import ObjectStore
 from raykit.store.commit import MAX_MANIFEST_BYTES, read_verified
 from raykit.train import facts, frozen, rng
 from raykit.train.build import autocast_of, fix_bits, make_model
-from raykit.train.find_recipe import load_recipe
+from raykit.train.find_recipe import load_recipe, loaded_for
 from raykit.train.gang import Gang
+from raykit.train.hanging import apart, ids_on, require_all_saved
+from raykit.train.looking import Asked, Watch
 from raykit.train.params import check_params
-from raykit.train.state import STATE, read_state, restore_model
+from raykit.train.state import STATE, format_of, read_state, restore_model
+from raykit.train.surroundings import code_outside
 
 MODEL = "model.safetensors"
 OF_A_RECIPE = (STATE, "state.safetensors")
@@ -37,11 +39,13 @@ OF_A_RECIPE = (STATE, "state.safetensors")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A model, and how it is run."""
+    """A model in evaluation mode, and how it is run."""
 
     recipe: Any
+    """Whatever is asked of it changes nothing, or is void: see `looking`."""
     model: nn.Module
     autocast: Callable[[], AbstractContextManager[Any]]
+    watch: Watch
 
     def has(self, method: str) -> bool:
         return callable(getattr(self.recipe, method, None))
@@ -60,6 +64,18 @@ class Room:
     device: torch.device
     recipe: Any
     params: Any
+    outside: Mapping[str, str] = field(default_factory=dict)
+    """The code that the recipe imports and that is neither frozen nor installed, as facts."""
+
+    _shown: list[bool] = field(default_factory=list, init=False, compare=False)
+    """Whether a model of this recipe has shown that checkpoints hold all of it."""
+
+    def facts(self, threads: int) -> dict[str, str]:
+        """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
+        here = facts.here(Gang(rank=0, world=1, device=self.device), threads)
+        del here["world_size"]  # one unit is run at a time, whatever trained the weights
+        del here["hash_seed"]  # contracts of before have none, and each worker is started with the same
+        return {**here, **self.outside}
 
     def subject(
         self, files: Mapping[str, bytes | bytearray], *, seed: int, dtype: str, autocast: str
@@ -68,14 +84,34 @@ class Room:
 
         Raises:
             CorruptError: the files do not parse, or are not of this model.
-            GateError: the recipe gives something that is not a module.
+            GateError: the recipe gives something that is not a module, or keeps a network or tensor that no checkpoint
+                holds.
         """
-        recipe = copy.copy(self.recipe)  # what it keeps of this model is gone with the next one
-        model = make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
-        restore_model(model, files[MODEL])
+        before = ids_on(self.recipe)
+        recipe, model = self._made(seed, dtype)  # what it keeps of this model is gone with the next one
+        state = read_state(files)["recipe"] if hasattr(recipe, "load_state_dict") else None
+        if not self._shown:
+            require_all_saved(
+                recipe,
+                model,
+                before,
+                lambda: self._made(seed + 1, dtype),
+                named=tuple(state) if isinstance(state, dict) else (),
+            )
+            self._shown.append(True)
+        restore_model(model, files[MODEL], format=format_of(files))
         if hasattr(recipe, "load_state_dict"):
-            recipe.load_state_dict(read_state(files)["recipe"])
-        return Subject(recipe=recipe, model=model, autocast=autocast_of(self.device, autocast))
+            recipe.load_state_dict(state)
+        model.eval()
+        watch = Watch(recipe, model)
+        return Subject(
+            recipe=Asked(recipe, watch), model=model, autocast=autocast_of(self.device, autocast), watch=watch
+        )
+
+    def _made(self, seed: int, dtype: str) -> tuple[Any, nn.Module]:
+        """A recipe of its own, and its model as it is built."""
+        recipe = apart(self.recipe)
+        return recipe, make_model(recipe, self.params, seed=seed, device=self.device, dtype=dtype)
 
 
 def enter(
@@ -100,9 +136,11 @@ def enter(
     """
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     fix_bits(device, threads=threads, deterministic=deterministic)
-    frozen.unpack(frozen.read_code(store, experiment, code), folder)
+    files = frozen.read_code(store, experiment, code)
+    frozen.unpack(files, folder)
     opened = load_recipe(recipe, folder)
-    return Room(device=device, recipe=opened, params=check_params(opened, params))
+    outside = code_outside(folder, files, loaded_for(folder))
+    return Room(device=device, recipe=opened, params=check_params(opened, params), outside=outside)
 
 
 def read_weights(store: ObjectStore, key: str, digest: str) -> tuple[int, dict[str, bytearray]]:
@@ -137,11 +175,13 @@ def _manifest_bytes(store: ObjectStore, key: str, digest: str) -> bytes:
     return data
 
 
-def machine_facts(device: torch.device, threads: int) -> dict[str, str]:
-    """What bits depend on beside everything that is asked: versions, device model, threads, CPU capability."""
-    here = facts.here(Gang(rank=0, world=1, device=device), threads)
-    del here["world_size"]  # one unit is run at a time, whatever trained the weights
-    return here
+def hold_on_accelerator(memory_bytes: int) -> bool:
+    """Let every allocation fail that would make this process hold more of its accelerator; False if it has none."""
+    if not torch.cuda.is_available():
+        return False
+    there = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / there), 0)
+    return True
 
 
 def peak_bytes(device: torch.device) -> int:

@@ -53,6 +53,7 @@ def test_a_killed_worker_and_a_killed_controller_of_two_ranks(tmp_path: Path, tw
     assert [attempt.attempt for attempt in store.state().attempts] == [1, 2, 3]
     assert [end.reason for end in store.state().ends.values()] == ["killed", "killed", "completed"]
     assert all(a.resume.exactness == "exact" for a in store.state().attempts[1:])
+    assert {a.facts["hash_seed"] for a in store.state().attempts} == {"0"}, "a set of names has one order"
     same_run(store, two_ranks_undisturbed)
     (replayed,) = [event for event in store.state().compared if event.how == "replay"]
     assert (replayed.attempt, replayed.last, replayed.difference) == (3, 80, None)

@@ -24,6 +24,7 @@ from raykit.records import (
     Retried,
     Reuse,
     Rows,
+    Took,
     UnitReceipt,
 )
 from raykit.shards.units import unit_id
@@ -675,3 +676,28 @@ def test_a_check_that_is_interrupted_changes_nothing(objects: dict[str, bytes]) 
     with pytest.raises(StopHere):
         check(FaultStore(store, Fault(stop, at=len(steps.fault.operations) // 2)), read_data=True)
     assert store.objects == objects
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_two_processes_have_made_alike_is_what_was_published(wrong: bool) -> None:
+    # covers FAULT-C03
+    store = MemoryStore()
+    maker = maker_of(store)
+    maker.publish(0)
+    receipt, (claim,) = maker.shards.receipt(0), maker.shards.claims()
+    assert receipt is not None
+    said = Took(
+        request=claim.request,
+        n=claim.n,
+        worker=claim.worker,
+        receipt="0" * 64 if wrong else receipt.digest,
+        took_ms=5,
+        peak_bytes=0,
+        at=claim.at,
+    )
+    assert maker.shards.made_again(0, said) and not maker.shards.made_again(
+        0, said.model_copy(update={"at": 2.0})
+    )
+    report = check(store, read_data=True)
+    assert (report.orphans, report.unknown) == ((), ())
+    assert ["what two processes made alike is published"] * wrong == [each.rule for each in report.findings]

@@ -421,7 +421,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "a list": (header([]), "its header is no table"),  # type: ignore[arg-type]
     "no tensors": (header({}), "it holds 0 tensors"),
     "a name twice": (TWICE, "is there twice"),
-    "an unknown type": (header({"a": entry("F8_E4M3", [1], 0, 1)}, b"1"), "is of type F8_E4M3"),
+    "an unknown type": (header({"a": entry("F8_E8M0", [1], 0, 1)}, b"1"), "is of type F8_E8M0"),
     "an overlap": (
         header({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 1, 3)}, b"123"),
         "the bytes of b are not where they have to be",

@@ -93,3 +93,43 @@ def test_every_command_of_the_readme_is_a_benchmark() -> None:
     assert named - {"qc_beside"} == {"run", *others}
     for name in named:
         assert f"python -m benchmarks.{name}" in (ROOT / "benchmarks" / f"{name}.py").read_text()
+
+
+def test_two_checkouts_take_turns_and_the_first_round_is_not_counted() -> None:
+    from benchmarks.against import in_turns
+
+    asked: list[str] = []
+
+    def run(checkout: Path) -> int:
+        asked.append(checkout.name)
+        return len(asked)
+
+    found = in_turns(Path("before"), Path("after"), 2, run)
+    assert asked == ["after", "before", "before", "after", "after", "before"]
+    assert found == [(3, 4), (6, 5)]
+
+
+def test_a_start_ends_with_the_commit_of_update_0(tmp_path: Path) -> None:
+    from makerun import RunMaker
+
+    from benchmarks.against import first_commit_at
+    from raykit.store.local import LocalStore
+
+    maker = RunMaker(LocalStore(tmp_path))
+    maker.freeze()
+    maker.launch()
+    with pytest.raises(RuntimeError, match="no commit in the log"):
+        first_commit_at(tmp_path)
+    maker.begin()
+    committed_at = maker.at
+    maker.rows(5)
+    maker.commit()
+    assert first_commit_at(tmp_path) == committed_at < maker.at
+
+
+def test_a_folder_that_is_no_checkout_is_not_measured(tmp_path: Path) -> None:
+    from benchmarks.against import require_its_own_code
+
+    require_its_own_code(ROOT)
+    with pytest.raises(SystemExit, match="is no checkout of raykit"):
+        require_its_own_code(tmp_path)

@@ -174,6 +174,7 @@ OPTIONS = {
     "approve plan": [*ACT, "--reason", "--scripted", "AMOUNT", "NAME|PLAN"],
     "approve account": [*ACT, "--reason", "--scripted", "ACCOUNT", "AMOUNT"],
     "approve restart": [*ACT, "--reason", "--scripted", "NAME|PLAN"],
+    "approve harmless": [*ACT, "--reason", "NAME", "STATE..."],
     "budget show": ["--json", "--root", "[NAME|ACCOUNT]"],
     "budget replan": [*ACT, "--ceiling", "--move", "--reason", "--scripted", "--yes", "NAME"],
     "budget settle": [*ACT, "--account", "--cost", "--how", "LEASE"],

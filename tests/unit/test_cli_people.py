@@ -451,6 +451,24 @@ def test_an_approval_that_cannot_be(
     assert raykit("approve", *arguments).code == 2, "and never without a person"
 
 
+def test_state_that_is_harmless_is_said_once_and_shown(raykit: Raykit, locked: PaidByNode) -> None:
+    # covers FAULT-A05
+    said = ["approve", "harmless", "refresh", "recipe.calls", "module recipe: STATS", *BY]
+    assert raykit(*said).code == 2, "why it does not matter has to be said"
+    assert raykit("approve", "harmless", "refesh", "recipe.calls", *WHY, *BY).code == 2
+    called = raykit(*said, "--reason", "only printed")
+    assert called.out == (
+        "  harmless for refresh: recipe.calls, module recipe: STATS\n"
+        "  because  only printed (mira)\n"
+        "  not      anything else that a resume loses; a difference in what is trained counts as before\n"
+        f"  continue raykit resume refresh{called.out.partition('resume refresh')[2]}"
+    )
+    assert raykit(*said, "--reason", "once more").out.startswith("  harmless already for refresh: ")
+    assert read_acts(locked.store, "refresh").harmless == {"recipe.calls", "module recipe: STATS"}
+    shown = raykit("show", "refresh").out
+    assert "harmless  recipe.calls, module recipe: STATS (mira: only printed)" in shown
+
+
 def test_an_approval_of_an_account_is_none_of_a_plan(raykit: Raykit, locked: PaidByNode) -> None:
     # covers APPR-19
     called = raykit("approve", "account", "corp-lm", "500", *BY)

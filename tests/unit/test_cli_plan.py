@@ -13,6 +13,8 @@ import pytest
 from plainrun import claim_job, write_job
 
 from raykit.cli.main import main
+from raykit.fleet.claim import code_since_checked, reviewed
+from raykit.fleet.site import make_ready, site_of
 
 Run = Callable[..., tuple[int, str]]
 
@@ -137,10 +139,175 @@ def test_each_synthetic_set_of_a_plan_is_a_block(command: str, raykit: Run) -> N
         "decode temperature = 0.8; seed 0",
         "options cool: temperature = 0.4; compared on min development.distance, before anything is made",
         "bounds truncated at most 5 %, nonfinite none",
+        "unsaid nulls none, failed at most 1 %, empty at most 1 %, where rows can be so",
+        "columns not known yet: questions.csv cannot be read: No such file or directory",
         "exact yes: two attempts at a unit come to the same bytes",
         "canary 2 units by one worker, judged before others join",
     ):
         assert text in said, said
+
+
+@pytest.mark.parametrize(
+    ("types", "shown"),
+    [
+        ("", "columns id text, prompt text, length text, of 2 inputs; others by types = { COLUMN = TYPE }"),
+        ('types = { length = "int64" }', "columns id text, prompt text, length int64, of 2 inputs"),
+        ('types = { prompt = "bool" }', "not known yet: questions.csv, line 2: column prompt has 'why?'"),
+    ],
+)
+def test_what_a_reader_takes_the_columns_of_inputs_for_is_shown(types: str, shown: str, raykit: Run) -> None:
+    """FAULT-C06"""
+    Path("questions.csv").write_text("id,prompt,length\n1,why?,007\n2,how?,8\n")
+    Path("plan.toml").write_text(Path("plan.toml").read_text() + SET + types + "\n")
+    assert shown in " ".join(raykit("plan", "check", "plan.toml")[1].split())
+
+
+def test_types_of_columns_need_inputs(raykit: Run) -> None:
+    with Path("plan.toml").open("a") as plan:
+        plan.write(SET.replace('inputs    = "questions.csv"\nsamples   = 4', 'types = { x = "text" }'))
+    code, said = raykit("plan", "check", "plan.toml")
+    assert code == 2 and "types is there, and there are no inputs" in " ".join(said.split())
+
+
+# --- the rows -----------------------------------------------------------------------------------------------
+
+GROUPED = """
+class Variant(Tiny):
+    def dataset(self, source, params):
+        points = Points()
+        points.groups = [i // 6 for i in range(60)]
+        points.content = lambda index: index % 6
+        return points
+"""
+
+
+def variant(code: str) -> None:
+    with Path("recipe.py").open("a") as recipe:
+        recipe.write(code)
+    edit('"recipe:Tiny"', '"recipe:Variant"')
+
+
+def test_groups_and_contents_in_two_splits_are_said_with_their_counts(raykit: Run) -> None:
+    """FAULT-C08"""
+    variant(GROUPED)
+    code, said = raykit("plan", "check", "plan.toml")
+    told = " ".join(said.split())
+    assert code == 0, said
+    assert "of 10 groups of the data are in more than one split" in told
+    assert "12 of 12 rows of development equal one of train; and no reason is given (splits.why)" in told
+    edit('group       = "none"', 'group = "none"\nwhy = "points stand for themselves"')
+    was = Path("plan.lock").read_text()
+    told = " ".join(raykit("plan", "check", "plan.toml")[1].split())
+    assert "because: points stand for themselves" in told
+    old, new = json.loads(was), json.loads(Path("plan.lock").read_text())
+    assert old["contract"] == new["contract"] and old["data"] == new["data"], "a reason trains nothing else"
+    edit('group = "none"', 'group = "group"')
+    told = " ".join(raykit("plan", "check", "plan.toml")[1].split())
+    assert "groups of the data are" not in told and "equal one of train" in told
+    edit('group = "group"', 'group = "content"')
+    edit("points.content = lambda index: index % 6", "points.content = lambda index: index", "recipe.py")
+    told = " ".join(raykit("plan", "check", "plan.toml")[1].split())
+    assert "groups of the data are" in told and "equal one of train" not in told
+
+
+def test_work_that_is_paid_for_says_why_its_splits_share_rows(raykit: Run) -> None:
+    """FAULT-C08"""
+    variant(GROUPED)
+    with Path("plan.toml").open("a") as plan:
+        plan.write(
+            '\n[pools.train]\ngpus = 1\nusd_per_hour = { rate = 0.01, source = "me", billed = "node" }\n'
+        )
+    code, said = raykit("plan", "check", "plan.toml")
+    assert code == 2 and "splits.why" in said and "REVIEW-02" in said, said
+    edit('group       = "none"', 'group = "none"\nwhy = "points stand for themselves"')
+    assert raykit("plan", "check", "plan.toml")[0] == 0
+
+
+def test_nothing_is_said_of_rows_of_which_nothing_is_to_be_said(raykit: Run) -> None:
+    said = raykit("plan", "check", "plan.toml")[1]
+    assert "parted" not in said and "not numbers" not in said and "come twice" not in said
+
+
+ODD = """
+class Variant(Tiny):
+    def dataset(self, source, params):
+        return Odd()
+
+
+class Odd(Points):
+    def __getitem__(self, index):
+        x, y = torch.arange(4.0), torch.ones(2)
+        if index in (7, 9):
+            BODY
+        return x + index, y
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "shown"),
+    [
+        (
+            "x = x[:3]",
+            2,
+            "rows 'p000' ((float32 [4], float32 [2])) and 'p007' ((float32 [3], float32 [2])) cannot be",
+        ),
+        (
+            "y = None",
+            2,
+            "rows 'p000' ((float32 [4], float32 [2])) and 'p007' ((float32 [4], NoneType)) cannot be",
+        ),
+        (
+            "raise ValueError('a damaged file')",
+            2,
+            "row 7 ('p007') cannot be read: ValueError: a damaged file",
+        ),
+        ("y = object()", 2, "row 7 ('p007'): item[1] is a builtins.object, which has no stable bytes"),
+        ("x = x * float('nan')", 0, "not numbers 2 rows with a value that is not finite: 'p007', 'p009'"),
+        ("x = x.double()", 0, ""),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named_before_the_launch(
+    body: str, code: int, shown: str, raykit: Run
+) -> None:
+    """FAULT-C09"""
+    variant(ODD.replace("BODY", body))
+    with Path("recipe.py").open("a") as recipe:
+        recipe.write("\n\ndel Points.content\n")
+    found, said = raykit("plan", "check", "plan.toml")
+    assert found == code and shown in " ".join(said.split()), said
+
+
+def test_rows_of_any_shape_may_meet_in_a_collate_of_the_recipe_s_own(raykit: Run) -> None:
+    own = "    def collate(self, items):\n        return items\n\n    def dataset"
+    variant(ODD.replace("    def dataset", own).replace("BODY", "x = x[:3]"))
+    with Path("recipe.py").open("a") as recipe:
+        recipe.write("\n\ndel Points.content\n")
+    assert raykit("plan", "check", "plan.toml")[0] == 0
+
+
+def test_a_batch_that_is_larger_than_its_split_is_said(raykit: Run) -> None:
+    """FAULT-C09"""
+    edit("batch            = 12", "batch = 60")
+    said = " ".join(raykit("plan", "check", "plan.toml")[1].split())
+    assert "60 examples of an update, of 48 training rows: some come twice in each" in said
+
+
+def test_a_recipe_that_is_edited_after_its_plan_was_checked_is_locked_anew_with_a_word(raykit: Run) -> None:
+    """FAULT-A22"""
+    assert raykit("plan", "check", "plan.toml")[0] == 0
+    said: list[str] = []
+    site = site_of(Path("plan.toml"), "store")
+    assert not list(code_since_checked(site, make_ready(site)))
+    with Path("recipe.py").open("a") as recipe:
+        recipe.write("\n# another thought\n")
+    ready = make_ready(site)
+    reviewed(site, ready, site.run_log("launch"), None, None, said.append)
+    (line,) = said
+    assert "code was changed since `raykit plan check`" in line and ready.code_sha256[:12] in line
+    assert raykit("plan", "check", "plan.toml")[0] == 0
+    assert not list(code_since_checked(site, ready))
+    Path("plan.lock").write_text("{}")
+    assert not list(code_since_checked(site, ready)), "a lock that is no lock says nothing"
 
 
 def test_a_plan_without_sets_has_no_block(raykit: Run) -> None:

@@ -76,7 +76,8 @@ def test_status_counts_every_checkpoint_and_says_what_failed_and_why(
     found = raykit("qc", "status", "digits")
     assert found.code == 0
     assert (
-        "5 required: 2 passed, 1 failed, 1 missing, 1 parked" in found.out and "3 not reviewed" in found.out
+        "5 required: 1 passed, 1 failed, 1 not judged, 1 missing, 1 parked" in found.out
+        and "3 not reviewed" in found.out
     )
     assert "update 20 failed its QC: ratio 0.41" in found.out
     assert "3 attempts came to nothing: 3 memory" in found.out and "more than it may hold" in found.out
@@ -84,7 +85,7 @@ def test_status_counts_every_checkpoint_and_says_what_failed_and_why(
     counts = raykit("qc", "status", "digits", "--json").json["counts"]
     assert (counts["required"], counts["passed"], counts["failed"], counts["parked"]) == (5, 2, 1, 1)
     listed = raykit("status")
-    assert "trained" in listed.out and "2 ok · 1 fail · 2 open" in listed.out
+    assert "trained" in listed.out and "1 ok · 1 fail · 1 not judged · 2 open" in listed.out
     assert raykit("qc", "status").out.startswith("NAME")
 
 
@@ -170,8 +171,8 @@ def test_a_checkpoint_that_a_person_turns_down_counts_as_failed_everywhere(
     last = maker.updates
     down = ("--verdict", "failed", "--note", "smeared", *BY)
     assert raykit("qc", "review", "digits", "--update", str(last), *down).code == 0
-    assert "4 passed, 1 failed" in raykit("qc", "status", "digits").out
-    assert "4 ok · 1 fail" in raykit("status").out
+    assert "3 passed, 1 failed, 1 not judged" in raykit("qc", "status", "digits").out
+    assert "3 ok · 1 fail · 1 not judged" in raykit("status").out
     said = ("--says", "lower by 0.02 on development", "--effect", "0.02 +/- 0.01", *BY)
     found = raykit("conclude", "digits", "--outcome", "better", *said)
     assert found.code == 3 and "smeared" in found.err

@@ -46,11 +46,14 @@ def test_status_has_a_line_for_each_trial_and_the_counts_of_all(raykit: Raykit, 
     found = raykit("qc", "status", NAME)
     assert found.code == 0
     lines = [line.split() for line in found.out.splitlines()]
-    assert ["trial-001", "40", "5", "ok", "-", "5"] in lines, found.out
-    assert any(line[:1] == ["trial-002"] and "1 ok · 1 fail · 3 open" in " ".join(line) for line in lines)
+    assert ["trial-001", "40", "4", "ok", "·", "1", "not", "judged", "-", "5"] in lines, found.out
+    assert any(
+        line[:1] == ["trial-002"] and "0 ok · 1 fail · 1 not judged · 3 open" in " ".join(line)
+        for line in lines
+    )
     assert any(line[:1] == ["trial-003"] for line in lines)
     assert not any(line[:1] == ["trial-004"] for line in lines), "it has not begun"
-    assert "11 required: 6 passed, 1 failed, 3 missing, 1 parked" in found.out
+    assert "11 required: 4 passed, 1 failed, 2 not judged, 3 missing, 1 parked" in found.out
     assert "trial-002: update 10 failed its QC: ratio 0.41" in found.out
     assert "trial-002: update 20, try 3: memory: more than it may hold" in found.out
     assert f"-> raykit qc retry {NAME} --reason ... --by NAME" in found.out
@@ -64,7 +67,7 @@ def test_one_trial_is_named_by_its_number_or_by_its_run(raykit: Raykit, search: 
     by_number = raykit("qc", "status", NAME, "--trial", "2")
     assert by_number.out == raykit("qc", "status", f"{NAME}/trial-002").out
     assert f"{NAME}/trial-002 · QC by ada" in by_number.out
-    assert "5 required: 1 passed, 1 failed, 2 missing, 1 parked" in by_number.out
+    assert "5 required: 1 failed, 1 not judged, 2 missing, 1 parked" in by_number.out
     assert f"-> raykit qc retry {NAME}/trial-002 --reason ... --by NAME" in by_number.out
     assert raykit("qc", "status", NAME, "--trial", "2", "--json").json["run"] == "trial-002"
 

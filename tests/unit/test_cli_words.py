@@ -86,6 +86,8 @@ ACTS = (
     ("adopt", "WEIGHTS", "--as", "prod", "--by", "ada", "--source-note", "WORDS"),
     ("approve", "restart", "PLAN", "--reason", "WORDS", "--by", "ada"),
     ("approve", "plan", "PLAN", "5", "--reason", "WORDS", "--by", "ada"),
+    ("approve", "harmless", "refresh", "recipe.calls", "--reason", "WORDS", "--by", "ada"),
+    ("approve", "harmless", "refresh", "recipe.WORDS", "--reason", "a counter", "--by", "ada"),
     ("launch", "PLAN", "--repair", "WORDS", "--by", "ada"),
     ("resume", "PLAN", "--repair", "WORDS", "--by", "ada"),
     ("resume", "all", "--by", "WORDS"),

@@ -99,7 +99,7 @@ def test_the_same_unit_is_the_same_bytes_whatever_was_made_before(tmp_path: Path
     draws = """
     def generate(self, model, inputs, rng):
         import random
-        model.eval().train()
+        model.train().eval()
         with torch.no_grad():
             x = model(torch.randn(len(rng), 4)) + random.random() + float(np.random.rand())
         return pa.table({"x": list(x.numpy())})
@@ -272,7 +272,7 @@ def test_more_bad_rows_than_the_contract_allows_fail_the_unit(tmp_path: Path) ->
 
 def test_a_unit_of_nothing_but_nan_is_none(tmp_path: Path) -> None:
     nan = NONFINITE.replace("1.0 * row", "(float('nan') if row >= 4 else 0.0)")
-    job = GenJob(tmp_path, nan, rows=8, unit_rows=4, bounds={"duplicates": 1.0})
+    job = GenJob(tmp_path, nan, rows=8, unit_rows=4, bounds={"nonfinite": 1.0})
     with pytest.raises(GateError, match="no row came of it: 4 nonfinite") as raised:
         job.make(1)
     assert kind_of(raised.value) == "recipe"
@@ -350,12 +350,12 @@ def test_bad_rows_of_a_variable_length_are_counted_where_they_are_bounded(tmp_pa
             "rude": [row in (3, 6) for row in rows],
         })
 """
-    bounds = {"empty": 0.9, "truncated": 0.9, "rude": 0.9, "duplicates": 0.9}
+    bounds = {"empty": 0.9, "truncated": 0.9, "rude": 0.9, "duplicates": 0.9, "nulls": 0.9}
     job = GenJob(tmp_path, words, rows=8, unit_rows=8, bounds=bounds)
     made = job.make(0)
-    assert made.receipt.counts == {"empty": 4, "truncated": 1, "rude": 2, "duplicates": 1}
+    assert made.receipt.counts == {"empty": 3, "nulls": 1, "truncated": 1, "rude": 2, "duplicates": 1}
     assert values(made)[3] == ((7, 7, 7), "word", False, True)
-    unbound = GenJob(tmp_path / "unbound", words, rows=8, unit_rows=8, bounds={"failed": 0.0})
+    unbound = GenJob(tmp_path / "unbound", words, rows=8, unit_rows=8, bounds={"failed": 0.0}, rules=None)
     assert unbound.make(0).receipt.counts == {}
 
 

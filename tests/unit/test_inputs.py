@@ -72,14 +72,121 @@ def test_text_that_looks_like_a_date_stays_text() -> None:
     assert table.to_pylist() == [{"id": "2026-11-30", "day": "2026-11-30T10:00:00Z"}]
 
 
-def test_csv_is_read_and_an_id_stays_what_it_is() -> None:
+def test_csv_is_read_and_everything_in_it_stays_what_it_is() -> None:
     table = read(b'id,x,text\n007,1,"a\nb"\n8,2.5,c\n', "inputs.CSV")
-    assert table.to_pylist() == [{"id": "007", "x": 1.0, "text": "a\nb"}, {"id": "8", "x": 2.5, "text": "c"}]
+    assert table.to_pylist() == [
+        {"id": "007", "x": "1", "text": "a\nb"},
+        {"id": "8", "x": "2.5", "text": "c"},
+    ]
 
 
-def test_types_of_csv_are_those_of_all_its_lines() -> None:
+TEXTS = ["01234", "0012", "1e3", "true", "2026-11-30", "NA", "12345678901234567890", "", "null", " x ", "1,5"]
+
+
+def test_text_of_a_csv_file_stays_text() -> None:
+    """FAULT-C06"""
+    written = "".join(f'{n},"{text}"\n' for n, text in enumerate(TEXTS))
+    table = read(f"id,x\n{written}".encode(), "inputs.csv")
+    assert table.column("x").to_pylist() == TEXTS
+    bare = read(f"id,x\n{written}".replace('"', "").replace("1,5", "1.5").encode(), "inputs.csv")
+    assert bare.column("x").to_pylist() == [*TEXTS[:-1], "1.5"]
+
+
+def test_a_file_is_read_as_before_for_a_set_that_was_begun_before() -> None:
+    """FAULT-C06: what looks like a number was one, and the inputs of a contract are named by their digest."""
+    data = b"id,x,day,flag\n007,0012,2026-11-30,true\n8,1e3,2026-12-01,false\n9,NA,,true\n"
+    table = read_inputs(data, "inputs.csv", at=AT, guess=True)
+    assert [str(field.type) for field in table.schema] == ["string", "double", "date32[day]", "bool"]
+    assert cut_inputs(table, "inputs.csv", input_bytes=LIMIT, at=AT).manifest.digest == (
+        "2fd09ca1c25bcaa865c55b950a67a4ebdc20aaf2da6b7c8deacd2a9a39596606"
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_", "texts", "values"),
+    [
+        ("int64", ["0012", "-3", ""], [12, -3, None]),
+        ("float64", ["1e3", "-.5", ""], [1000.0, -0.5, None]),
+        ("bool", ["true", "False", ""], [True, False, None]),
+        ("text", ["true", "1e3", ""], ["true", "1e3", None]),
+    ],
+)
+def test_a_column_has_the_type_that_the_plan_says(type_: str, texts: list[str], values: list[Any]) -> None:
+    """FAULT-C06"""
+    data = "id,x\n" + "".join(f"{n},{text}\n" for n, text in enumerate(texts))
+    table = read_inputs(data.encode(), "inputs.csv", at=AT, types={"x": type_})
+    assert table.column("x").to_pylist() == (texts if type_ == "text" else values)
+    rows = [{"id": n, "x": text or None} for n, text in enumerate(texts)]
+    assert (
+        read_inputs(lines(*rows), "inputs.jsonl", at=AT, types={"x": type_}).column("x").to_pylist() == values
+    )
+    given = pa.table({"id": ["0", "1", "2"], "x": [text or None for text in texts]})
+    found = read_inputs(parquet(given), "inputs.parquet", at=AT, types={"x": type_})
+    assert found.column("x").to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    ("data", "source", "types", "message"),
+    [
+        (
+            b'id,t,x\n1,"a\nb",1\n\n2,c,1e3\n',
+            "a.csv",
+            {"x": "int64"},
+            "line 5: column x has '1e3', and its type",
+        ),
+        (b"id,x\n1,NA\n", "a.csv", {"x": "float64"}, "line 2: column x has 'NA'"),
+        (b"id,x\n1,yes\n", "a.csv", {"x": "bool"}, "line 2: column x has 'yes'"),
+        (b'{"id": 1}\n\n{"id": 2, "x": 1.5}', "a.jsonl", {"x": "int64"}, "line 3: column x has 1.5"),
+        (b'{"id": 1, "x": [1]}', "a.jsonl", {"x": "text"}, "line 1: column x has [1]"),
+        (b"id,x\n1,2\n", "a.csv", {"y": "int64"}, "has no column y"),
+        (b"id,x\n1,2\n", "a.csv", {"id": "int64"}, "an id is text"),
+    ],
+)
+def test_a_value_of_another_type_is_named(
+    data: bytes, source: str, types: dict[str, str], message: str
+) -> None:
+    """FAULT-C06"""
+    with pytest.raises(PlanError) as caught:
+        read_inputs(data, source, at=AT, types=types)
+    assert message in caught.value.message
+    (column,) = types
+    assert caught.value.field == f"generate.twins.types.{column}"
+
+
+def test_a_value_of_parquet_that_is_of_another_type_is_named() -> None:
+    data = parquet(pa.table({"id": ["a", "b"], "x": ["1", "x1"]}))
+    with pytest.raises(PlanError, match=r"row 1: column x has 'x1'"):
+        read_inputs(data, "inputs.parquet", at=AT, types={"x": "int64"})
+
+
+def test_a_whole_number_that_is_too_large_is_named_and_not_rounded() -> None:
+    """FAULT-C06"""
+    data = b'{"id": 1, "x": 5}\n{"id": 2, "x": 12345678901234567890}'
+    error = refused(data)
+    assert (
+        'line 2: column x has 12345678901234567890: more than an int64 holds; types = { x = "text" }'
+        in error.message
+    )
+    table = read_inputs(data, "inputs.jsonl", at=AT, types={"x": "text"})
+    assert table.column("x").to_pylist() == ["5", "12345678901234567890"]
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_line() -> None:
+    """FAULT-C07"""
+    mark = b"\xef\xbb\xbf"
+    assert read(mark + lines({"id": "a"}, {"id": "b"})).to_pylist() == [{"id": "a"}, {"id": "b"}]
+    assert read(mark + b"id,x\na,1\n", "inputs.csv").to_pylist() == [{"id": "a", "x": "1"}]
+
+
+def test_one_input_may_be_larger_than_a_reader_s_block() -> None:
+    text = "a" * 3_000_000
+    assert read(f'id,x\n1,"{text}"\n2,b\n'.encode(), "inputs.csv").column("x").to_pylist() == [text, "b"]
+
+
+def test_types_that_were_guessed_of_csv_are_those_of_all_its_lines() -> None:
     rows = [f"{n},{n}" for n in range(300_000)] + ["300000,late"]  # far behind what a first block would hold
-    assert read(("id,x\n" + "\n".join(rows)).encode(), "inputs.csv").column("x")[0].as_py() == "0"
+    data = ("id,x\n" + "\n".join(rows)).encode()
+    assert read_inputs(data, "inputs.csv", at=AT, guess=True).column("x")[0].as_py() == "0"
 
 
 def test_parquet_of_other_programs_is_read_with_the_types_of_parquet() -> None:
@@ -153,7 +260,7 @@ def test_no_code_of_an_extension_type_is_run() -> None:
         (b'{"id": "a"}\n[1]', "inputs.jsonl", "line 2 is no object"),
         (b'{"id": "a", "id": "b"}', "inputs.jsonl", "there twice"),
         (b'{"id": "a", "x": NaN}', "inputs.jsonl", "not allowed"),
-        (b'{"id": "a", "x": 1}\n{"id": "b", "x": "c"}', "inputs.jsonl", "column x, row 1: "),
+        (b'{"id": "a", "x": 1}\n{"id": "b", "x": "c"}', "inputs.jsonl", "line 2: column x has 'c'"),
         (b'{"id": "a", "x": 10000000000000000000000}', "inputs.jsonl", "column x"),
         (b'{"id": "a", "x": "\\ud800"}', "inputs.jsonl", "column x"),
         (b'{"id": "\xff"}', "inputs.jsonl", "line 1 is not valid JSON"),

@@ -48,6 +48,7 @@ def kinds(name: str, run: str, number: int, file: str) -> Mapping[str, str]:
         layout.generation_attempt(name, run, D, "claims", number, number): "generation-claim",
         layout.generation_attempt(name, run, D, "failures", number, number): "generation-failure",
         layout.generation_attempt(name, run, D, "conflicts", number, number): "generation-conflict",
+        layout.generation_attempt(name, run, D, "took", number, number): "generation-took",
         layout.generation_data(name, run, D, number, D): "generation-data",
         layout.generation_receipt(name, run, D, number): "generation-receipt",
         layout.generation_manifest(name, run, D): "generation-manifest",
@@ -61,7 +62,7 @@ def kinds(name: str, run: str, number: int, file: str) -> Mapping[str, str]:
 @given(NAMES, NAMES, NUMBERS, NAMES)
 def test_a_key_is_told_for_what_it_is(name: str, run: str, number: int, file: str) -> None:
     found = kinds(name, run, number, file)
-    assert len(found) == 36, "no two of them are the same key"
+    assert len(found) == 37, "no two of them are the same key"
     for key, kind in found.items():
         assert safe_key(key) == key
         known = layout.known(key)

@@ -445,7 +445,7 @@ def test_a_new_plan_asks_for_exactly_the_marked_lines(proposes: dict[str, Any], 
     assert asked | {param_line} == set(marked)
     assert open_judgements(text) == len(marked) <= 16  # the params of this recipe are one more
     assert ("fields " in text) == has_fields
-    assert "0.35" not in text.replace('{ ratio = "> 0.35" }', "")  # no threshold is proposed
+    assert "0.35" not in text.replace('{ "worst.ratio" = "> 0.35" }', "")  # no threshold is proposed
     assert tomllib.loads(text)["run"]["params"]["name"] == 'a"# \t\\'
 
 

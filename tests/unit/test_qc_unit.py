@@ -426,7 +426,8 @@ def test_a_recipe_keeps_nothing_of_the_checkpoint_before(tmp_path: Path) -> None
 
 class Variant(Probe):
     def evaluate(self, model, batch):
-        self.noted = getattr(self, "noted", 0) + 1
+        if not hasattr(self, "noted"):
+            self.noted = self.updates
         return {"error": torch.tensor([float(self.updates)]), "noted": torch.tensor([float(self.noted)])}
 """
     )
@@ -437,7 +438,7 @@ class Variant(Probe):
     job.recipe.updates = 40
     later = bench(*job.commit(10), first).receipt
     assert (first.metrics["error"].value, later.metrics["error"].value) == (0.0, 40.0)
-    assert first.metrics["noted"].value == later.metrics["noted"].value
+    assert (first.metrics["noted"].value, later.metrics["noted"].value) == (0.0, 40.0)
     assert bench(*start, None).receipt.to_bytes() == first.to_bytes()
 
 
@@ -531,9 +532,18 @@ WRONG = {
     "evaluate": ('return {"error": torch.zeros(2)}', "recipe.evaluate"),
     "evaluate, a name of raykit's": ('return {"no_skill_share": torch.zeros(1)}', "recipe.evaluate"),
     "evaluate, what classify gives": ('return {"accuracy": torch.zeros(1)}', "recipe.evaluate"),
-    "evaluate, other names": (
-        'return {"error" + str(int(batch["kind"][0])): torch.zeros(1)}',
-        "recipe.evaluate",
+    "evaluate, nothing": ("return None", "recipe.evaluate"),
+    "evaluate, no tensor": ('return {"error": None}', "recipe.evaluate"),
+    "evaluate, one for the batch": ('return {"error": torch.tensor(0.5)}', "recipe.evaluate"),
+    "evaluate, complex": ('return {"error": torch.ones(1, dtype=torch.cfloat)}', "recipe.evaluate"),
+    "losses, none": ("return {}", "recipe.losses"),
+    "losses, below zero": (
+        'return {"recon": LossTerm(value=torch.tensor(-0.5), target=batch["x"])}',
+        "recipe.losses.recon",
+    ),
+    "losses, a target that overflows": (
+        'return {"recon": LossTerm(value=torch.tensor(0.5), target=1e30 * torch.ones(3))}',
+        "LossTerm.target",
     ),
     "losses": ('return {"recon": torch.zeros(())}', "recipe.losses"),
     "losses_given": ("return [1]", "recipe.losses_given"),
@@ -542,7 +552,17 @@ WRONG = {
         'return {"code": Field(value=torch.zeros(3, 4)), "scale": Field(value=torch.ones(1))}',
         "recipe.fields",
     ),
+    "fields, complex": (
+        'return {"code": Field(value=torch.ones(1, 4, dtype=torch.cfloat)), "scale": Field(value=torch.ones(1))}',
+        "recipe.fields",
+    ),
     "embed": ("return torch.zeros(4)", "recipe.embed"),
+    "embed, complex": ("return torch.ones(1, 4, dtype=torch.cfloat)", "recipe.embed"),
+    "classify, whole numbers": (
+        'return Classes(probabilities=torch.tensor([[1, 0, 0]]), label=batch["kind"])',
+        "recipe.classify",
+    ),
+    "text, below zero": ('return Text(nats=-torch.ones(1), content=[b"ab"])', "recipe.text"),
     "classify": ("return torch.zeros(1, 3)", "recipe.classify"),
     "classify, logits": (
         'return Classes(probabilities=torch.tensor([[3.0, -1.0, 2.0]]), label=batch["kind"])',

@@ -304,6 +304,11 @@ def test_a_term_without_a_scale_has_none() -> None:
     assert term.scale() != term.scale(), "not a number"
 
 
+def test_a_term_without_elements_has_nothing_to_score() -> None:
+    term = LossTerm(value=torch.tensor(float("nan")), reference=2.0, elements=0)
+    assert term.numbers("fit") == (0.0, 0, 0.0)
+
+
 def test_a_scale_holds_on_to_no_gradient() -> None:
     target = torch.ones(3, requires_grad=True)
     assert not isinstance(LossTerm(value=VALUE, target=target).scale(), torch.Tensor)
@@ -317,7 +322,10 @@ REFUSED_TERMS: dict[str, tuple[dict[str, Any], str]] = {
     "three scales": ({"target": TARGET, "reference": 1.0, "no_reference": "none"}, "LossTerm"),
     "a reference without a count": ({"reference": 1.0}, "LossTerm.elements"),
     "a reason without a count": ({"no_reference": "none"}, "LossTerm.elements"),
-    "a count of nothing": ({"reference": 1.0, "elements": 0}, "LossTerm.elements"),
+    "a count below nothing": ({"reference": 1.0, "elements": -1}, "LossTerm.elements"),
+    "a reference below zero": ({"reference": -1.0, "elements": 1}, "LossTerm.reference"),
+    "an imaginary part": ({"target": TARGET, "value": torch.tensor(1 + 2j)}, "LossTerm.value"),
+    "a target with an imaginary part": ({"target": torch.ones(2, dtype=torch.cfloat)}, "LossTerm.target"),
     "a count that is a tensor": ({"reference": 1.0, "elements": torch.tensor(3)}, "LossTerm.elements"),
     "a reference that is not finite": ({"reference": float("nan"), "elements": 1}, "LossTerm.reference"),
     "a reference that is a tensor": ({"reference": torch.ones(2), "elements": 1}, "LossTerm.reference"),

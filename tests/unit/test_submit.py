@@ -86,10 +86,8 @@ def test_a_job_says_what_it_is_and_holds_no_secret(
         words[:3] == ["python", "-m", "raykit.cli.entry"]
         and f"--launch {said['launch']}" in sent["entrypoint"]
     )
-    assert set(sent["runtime_env"]) == {
-        "working_dir",
-        "py_modules",
-    }  # no env_vars: Ray shows them to everybody
+    assert set(sent["runtime_env"]) == {"working_dir", "py_modules", "env_vars"}
+    assert sent["runtime_env"]["env_vars"] == {"PYTHONHASHSEED": "0"}  # no other: Ray shows them to everybody
     names = {
         uri.removeprefix("gcs://")
         for uri in [sent["runtime_env"]["working_dir"], *sent["runtime_env"]["py_modules"]]

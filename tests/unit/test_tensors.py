@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections import Counter, OrderedDict, defaultdict
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing._internal.two_tensor import TwoTensor
 
 from raykit.errors import CorruptError, GateError
 from raykit.train.tensors import DTYPES, HostCopy, join, read_tensors, split
@@ -41,7 +44,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, float):
         return struct.pack("<d", a) == struct.pack("<d", b) or (math.isnan(a) and math.isnan(b))
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return [*a] == [*b] and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
@@ -124,7 +127,12 @@ REFUSED = {
     "bytes": ({"a": b"x"}, "tree.a is a bytes"),
     "a key that is a tuple": ({"a": {(1, 2): 3}}, "tree.a is a dict"),
     "a key that is true": ({"a": {True: 3}}, "tree.a is a dict"),
-    "a complex tensor": ({"a": torch.ones(1, dtype=torch.complex64)}, "tree.a is of type torch.complex64"),
+    "a mapping of another kind": ({"a": MappingProxyType({"b": 1})}, "tree.a is a mappingproxy"),
+    "a defaultdict with a function": ({"a": defaultdict(lambda: 0)}, "tree.a is a defaultdict"),
+    "a tensor of tensors": (
+        {"a": TwoTensor(torch.ones(1), torch.ones(1))},
+        "tree.a is a tensor without plain bytes",
+    ),
     "a sparse tensor": ({"a": torch.eye(2).to_sparse()}, "tree.a is a tensor without plain bytes"),
     "a tensor without data": ({"a": torch.ones(1, device="meta")}, "tree.a is a tensor without plain bytes"),
 }
@@ -270,3 +278,58 @@ BAD_TREES = {
 def test_a_tree_that_split_never_makes_is_refused(what: str) -> None:
     with pytest.raises(CorruptError):
         join({"x": [BAD_TREES[what]]}, {"a": torch.ones(1)})
+
+
+# --- mappings, in their order and as what they are ----------------------------------------------------------
+
+MAPPINGS = {
+    "a dict that is sorted": {"a": 1, "b": 2},
+    "a dict in another order": {"b": 1, "a": {"z": 1, "y": 2}},
+    "an OrderedDict": OrderedDict(b=1, a=2),
+    "a sorted OrderedDict": OrderedDict(a=1, b=torch.ones(2)),
+    "a Counter": Counter({"x": 3, "a": 1, 7: 2}),
+    "a defaultdict": defaultdict(int, {"x": 1, "a": 2}),
+    "a defaultdict of lists": defaultdict(list, {"x": [1]}),
+    "a defaultdict of nothing": defaultdict(None, {"x": 1}),
+    "an empty OrderedDict": OrderedDict(),
+    "one in another": OrderedDict(b=Counter(z=1, a=2), a=(OrderedDict(y=1, x=2),)),
+}
+
+
+@pytest.mark.parametrize("what", MAPPINGS)
+def test_a_mapping_comes_back_in_its_order_and_as_what_it_is(what: str) -> None:
+    """FAULT-A18: OrderedDict and Counter came back as dicts, and every dict sorted."""
+    there = through_bytes({"it": MAPPINGS[what]})["it"]
+    assert same(there, MAPPINGS[what])
+    assert list(there) == list(MAPPINGS[what])
+    if isinstance(there, defaultdict):
+        assert there.default_factory is MAPPINGS[what].default_factory  # type: ignore[attr-defined]
+
+
+def test_a_dict_that_is_sorted_keeps_the_bytes_that_it_had() -> None:
+    for ordered in (True, False):
+        assert split({"a": 1, "b": [{"c": 2}]}, ordered=ordered)[0] == {"a": 1, "b": [{"c": 2}]}
+    assert split({"b": 1, "a": 2}, ordered=False)[0] == {"b": 1, "a": 2}
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udcff", {"\udc00": 1}], ids=ascii)
+def test_a_text_that_has_no_bytes_is_refused_by_its_path(text: Any) -> None:
+    """FAULT-A17: a raw error out of the save, which was tried again."""
+    with pytest.raises(GateError, match=r"^tree.words.* has a text that is no Unicode: '") as refusal:
+        split({"words": [text]}, "tree")
+    assert refusal.value.remedy
+    str(refusal.value).encode()
+
+
+def test_pairs_of_float64_come_back_as_complex128() -> None:
+    """FAULT-A03: the file format has no name for them; the header says which they are."""
+    wide = torch.tensor([[1 + 2j, complex(math.nan, -0.0)]], dtype=torch.complex128)
+    data = file_of({"a": wide.conj(), "b": torch.ones(2, dtype=torch.float64)})
+    found = read_tensors(data, "it")[1]
+    assert same(found["a"], wide.conj().resolve_conj()) and found["b"].dtype == torch.float64
+    assert json.loads(data[8 : 8 + struct.unpack_from("<Q", data)[0]])["__metadata__"] == {"pairs": '["a"]'}
+
+
+def test_the_installed_safetensors_reads_every_type_that_is_written() -> None:
+    for dtype, name in DTYPES.items():
+        assert safetensors.torch._TYPES[name] is dtype

@@ -9,7 +9,7 @@ stored       write() and load(): data/<digest>/{manifest.json, <role>.parquet}
 from raykit.data.members.membership import Difference, Membership, Overlap, RoleRecord, SplitManifest, compare
 from raykit.data.members.source import Source, describe, families, names_of
 from raykit.data.members.split import ROLES, Grouping, Policy, Role, check_role, divide, policy, split
-from raykit.data.members.stored import SplitFiles, load, split_files, write
+from raykit.data.members.stored import SplitFiles, load, overlaps, split_files, write
 
 __all__ = [
     "ROLES",
@@ -30,6 +30,7 @@ __all__ = [
     "families",
     "load",
     "names_of",
+    "overlaps",
     "policy",
     "split",
     "split_files",

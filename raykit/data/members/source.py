@@ -6,15 +6,17 @@ is the entity whose rows must stay together. None of them is derived from anothe
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from raykit.errors import PlanError
+from raykit.errors import PlanError, RaykitError
 from raykit.ids import DIGEST
 
 COLUMNS = pa.schema(
@@ -54,8 +56,8 @@ def describe(
     Without `ids` an item's id is its index; then a reordered dataset is another dataset.
 
     Raises:
-        PlanError: no rows, a column of another length, an id that is there twice, or a value that names
-            nothing.
+        PlanError: no rows, a column of another length, an id that is there twice, a value that names nothing, or a
+            row that cannot be read.
     """
     names = names_of(rows, ids)
     columns = [
@@ -63,7 +65,7 @@ def describe(
         names,
         [None] * rows if groups is None else _texts("groups", groups, rows),
         [ONE_STRATUM] * rows if strata is None else _texts("strata", strata, rows),
-        [_digest(content(index), index) for index in range(rows)],
+        [_read(content, index, name) for index, name in enumerate(names)],
     ]
     return Source(pa.table(columns, schema=COLUMNS))
 
@@ -163,6 +165,30 @@ def _refuse_duplicates(ids: list[str]) -> None:
 def _rows_of(name: str, ids: list[str]) -> str:
     rows = [str(row) for row, other in enumerate(ids) if other == name]
     return " and ".join(rows[:3]) + (" and more" if len(rows) > 3 else "")
+
+
+def _read(content: Callable[[int], str], index: int, name: str) -> str:
+    """The content of one row; what it raises is told with its name.
+
+    What may pass by itself goes through as it is: a disk, a network.
+    """
+    try:
+        return _digest(content(index), index)
+    except PlanError as error:
+        if error.field == "dataset":
+            error.message = f"row {index} ({name!r}): {error.message}"
+        raise
+    except (RaykitError, MemoryError, ConnectionError, TimeoutError):
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise PlanError(
+            f"row {index} ({name!r}) cannot be read: {type(error).__name__}: {str(error)[:300]}",
+            field="dataset",
+            value=name,
+            rule=f"see {Path(frame.filename).name}, line {frame.lineno}: {frame.line or ''}".strip(),
+            remedy="mend the row, or leave it out of the data",
+        ) from error
 
 
 def _digest(value: object, index: int) -> str:

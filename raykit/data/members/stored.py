@@ -52,7 +52,7 @@ def split_files(tables: Mapping[Role, pa.Table], policy: Policy) -> SplitFiles:
         policy=policy,
         rows=sum(table.num_rows for table in members.values()),
         roles={role: _record(table, files[role]) for role, table in members.items()},
-        overlaps=_overlaps(members),
+        overlaps=overlaps(members),
     ).to_bytes()
     return SplitFiles(digest=sha256(manifest), manifest=manifest, members=files)
 
@@ -97,7 +97,7 @@ def load(store: ObjectStore, experiment: str, digest: str) -> Membership:
     tables = {role: _read(store, experiment, digest, role, manifest.roles[role]) for role in roles}
     if mixed := _mixed(tables):
         raise CorruptError(f"{key} lists {mixed}", field="roles")
-    if _overlaps(tables) != manifest.overlaps:
+    if overlaps(tables) != manifest.overlaps:
         raise CorruptError(f"{key} counts other overlaps than its members have", field="overlaps")
     return Membership(digest=digest, manifest=manifest, tables=tables)
 
@@ -155,7 +155,8 @@ def _members_digest(table: pa.Table) -> str:
     return sha256(canonical(list(zip(*columns, strict=True))))
 
 
-def _overlaps(members: Mapping[Role, pa.Table]) -> tuple[Overlap, ...]:
+def overlaps(members: Mapping[Role, pa.Table]) -> tuple[Overlap, ...]:
+    """What each pair of roles has in common."""
     contents = {role: Counter(table["sha256"].to_pylist()) for role, table in members.items()}
     return tuple(_overlap((a, b), contents[a], contents[b]) for a, b in combinations(contents, 2))
 

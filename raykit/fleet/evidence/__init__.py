@@ -3,6 +3,7 @@
 weights   the base that it names or passes over, and what has changed since
 costs     its lines, and what each alternative would take
 earlier   results, conclusions, and runs that have something to do with it
+parted    what lies in more than one split of its data
 paper     plans whose rows lie where this version cannot open them
 """
 
@@ -22,6 +23,7 @@ from raykit.fleet.evidence.costs import (
 )
 from raykit.fleet.evidence.earlier import looked_of, negatives_of, others_of, pilot_of, seen_of
 from raykit.fleet.evidence.paper import paper_lock
+from raykit.fleet.evidence.parted import straddling_of
 from raykit.fleet.evidence.weights import (
     change_of,
     declared,
@@ -100,6 +102,7 @@ def gather(
         stage_why=stage_why,
         rows=lock.rows,
         gates=lock.gates,
+        straddling=straddling_of(ready),
         money=money,
         looked=looked_of(site, lock, others),
         base=base,

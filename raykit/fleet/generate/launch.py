@@ -34,6 +34,7 @@ from raykit.plan import Plan
 from raykit.read.sizing import pool_of
 from raykit.records import CanaryPassed, Contracted, GenerationContract, Option
 from raykit.shards.contract import Probed
+from raykit.shards.options import idle_words
 from raykit.shards.spans import shown, units_in
 from raykit.shards.units import units_of
 from raykit.store.generation import Shards, read_contract
@@ -187,6 +188,8 @@ class Launch:
                 return None
             probed, self._setup_ms = asked.probe.probed, asked.setup_ms
             options = options_of(wanted, asked.probe, self._price)
+            for line in idle_words(options):
+                self._say(f"{self._site.name}/{wanted.name}: {line}")
         contract = contract_of(self._store, wanted, probed, self._changed)
         if wanted.contract is not None and contract == wanted.contract:
             self._say(f"{self._site.name}/{wanted.name}: nothing has changed; going on as before")
@@ -217,6 +220,7 @@ class Launch:
             data=None if target.quality is None else locked.data,
             source=None if plan.data is None else plan.data.sources(),
             memory_bytes=_memory_bytes(wanted),
+            gpus=self._gpus,
         )
         prober = Prober(
             asking,

@@ -50,5 +50,6 @@ def _option(wanted: Wanted, measured: Measured, price: Price) -> Option:
         took_ms=measured.took_ms,
         quality=dict(measured.quality),
         whole_ms=whole_ms,
+        idle=measured.idle or None,
         whole_cost=time_cost(whole_ms, 1, price.rate, margin_permille=price.margin_permille),
     )

@@ -25,6 +25,8 @@ from raykit.shards.contract import Draft
 from raykit.steer import FIRST_S, START_S
 from raykit.store import open_store
 from raykit.store.place import gone, this_place
+from raykit.train.granted import keep_to_granted
+from raykit.train.surroundings import stay_inside
 
 if TYPE_CHECKING:
     from raykit.work.gen_probe import Probe
@@ -53,6 +55,7 @@ class Asking:
     """The members of the splits, where quality is measured."""
     source: Mapping[str, tuple[str, ...]] | None
     memory_bytes: int | None = None
+    gpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class ProbeActor:
     """Asks the producer, once."""
 
     def __init__(self, asking: Asking) -> None:
+        self._granted = keep_to_granted()
         self._asking = asking
         process.lose_first()
         folder = Path(asking.folder)
@@ -77,13 +81,14 @@ class ProbeActor:
         """What the producer says, or what refuses it."""
         from raykit.work.gen_probe import Real, probe
 
+        stay_inside()
         asking = self._asking
         code = Path(asking.folder) / "code"
         code.mkdir(mode=0o700, exist_ok=True)
         try:
             if asking.memory_bytes is not None:
-                process.hold_at_most(asking.memory_bytes)
-            return probe(
+                process.hold_at_most(asking.memory_bytes, gpus=asking.gpus)
+            found = probe(
                 open_store(asking.root),
                 asking.draft,
                 asking.teacher,
@@ -91,6 +96,8 @@ class ProbeActor:
                 options=asking.options,
                 real=None if asking.data is None else Real(data=asking.data, source=asking.source),
             )
+            self._granted.require()
+            return found
         except RaykitError as error:
             return error
         except Exception as error:  # noqa: BLE001 - a recipe may raise anything: it is what a person has to see

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from raykit.data.inputs import CutInputs, cut_inputs, fetch_source, read_inputs
@@ -28,6 +29,7 @@ from raykit.records import (
     Reuse,
     SetManifest,
 )
+from raykit.shards.bounds import RULES
 from raykit.shards.contract import Draft, changes, draft_of, require_reusable, require_same, reusable
 from raykit.shards.spans import parse_spans, units_in
 from raykit.shards.units import units_of
@@ -190,10 +192,12 @@ def _find(site: Site, acts: Acts, name: str, files: Mapping[str, bytes], changed
     teacher = teacher_of(store, site.plan, name, time.time())
     said = acts.contracted[name][-1] if acts.contracted.get(name) else None
     contract = None if said is None else read_contract(store, site.name, name, said.contract)
-    manifest, cut = _inputs(site, name, contract)
+    rules = rules_of(contract, changed)
+    manifest, cut = _inputs(site, name, contract, rules)
     # The model is built as the teacher was: of a trial, with the setting of its row.
     plan = plan_with(site.plan, read_setting(store, site.name, teacher.run))
-    draft = draft_of(plan, name, teacher=teacher.manifest, code=sha256(frozen.pack(files)), inputs=manifest)
+    code = sha256(frozen.pack(files))
+    draft = draft_of(plan, name, teacher=teacher.manifest, code=code, inputs=manifest, rules=rules)
     if contract is not None and changed is not None and changed.reuse is not None:
         _require_reusable(store, contract, draft, changed.reuse)
     closed = None if contract is None else Shards(store, contract).manifest()
@@ -258,8 +262,13 @@ def reuse_of(
     return require_reusable(old, new, published, units_in(spans))
 
 
+def rules_of(contract: GenerationContract | None, changed: Changed | None = None) -> int | None:
+    """The rules that a set is held to: those of today, but for one under way, which keeps its own."""
+    return RULES if contract is None or changed is not None else contract.rules
+
+
 def _inputs(
-    site: Site, name: str, contract: GenerationContract | None
+    site: Site, name: str, contract: GenerationContract | None, rules: int | None
 ) -> tuple[InputsManifest | None, CutInputs | None]:
     """What the plan's inputs come to, and what of it is not kept yet.
 
@@ -269,16 +278,20 @@ def _inputs(
     if target.inputs is None:
         return None, None
     kept = _kept(site.store, contract)
-    folder = site.folder if site.plan_path is None else site.plan_path.parent
     try:
-        data = fetch_source(target.inputs, folder, at=at)
+        data = fetch_source(target.inputs, folder_of(site), at=at)
     except PlanError:
         if kept is not None and kept.source == target.inputs:
             return kept, None
         raise
-    table = read_inputs(data, target.inputs, at=at)
+    table = read_inputs(data, target.inputs, at=at, types=target.types, guess=rules is None)
     cut = cut_inputs(table, target.inputs, input_bytes=int(target.input_mb * BYTES_PER_MB), at=at)
     return cut.manifest, cut
+
+
+def folder_of(site: Site) -> Path:
+    """Where the paths of a plan begin."""
+    return site.folder if site.plan_path is None else site.plan_path.parent
 
 
 def _kept(store: ObjectStore, contract: GenerationContract | None) -> InputsManifest | None:

@@ -15,6 +15,7 @@ from raykit.records import GenerationContract
 from raykit.shards.contract import Probed
 from raykit.shards.units import Unit
 from raykit.store.base import ObjectStore
+from raykit.work.again import MakeElsewhere
 from raykit.work.gen_worker import Rules, UnitWorker
 from raykit.work.generated import Made, Make
 
@@ -78,7 +79,12 @@ class GenerateTask:
             lease=self.lease,
         )
         make = self._make(store, orders)
-        return UnitWorker(store, terms.contract, rules, worker=orders.worker, make=make)
+        again = (
+            None
+            if terms.maker is not None
+            else MakeElsewhere(store.url, terms.contract, terms.teacher, Path(orders.folder) / "code")
+        )
+        return UnitWorker(store, terms.contract, rules, worker=orders.worker, make=make, again=again)
 
     def _make(self, store: ObjectStore, orders: Orders) -> Make:
         """What makes units. Where the recipe's own code fails already now, the first unit says so."""
@@ -86,7 +92,7 @@ class GenerateTask:
         try:
             maker = terms.maker or _own_producer
             if orders.memory_bytes is not None:
-                hold_at_most(orders.memory_bytes)
+                hold_at_most(orders.memory_bytes, gpus=orders.gpus)
             folder.mkdir(mode=0o700, exist_ok=True)
             return maker(store, terms.contract, terms.teacher, folder)
         except RaykitError:

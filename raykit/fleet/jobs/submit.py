@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Final
 
+from raykit.data.randomness import HASH_SEED
 from raykit.errors import HeldError
 from raykit.fleet.door import lease_of
 from raykit.fleet.jobs.api import JobInfo, JobsApi, NewJob
@@ -85,6 +86,7 @@ def submit(
         runtime_env={
             "working_dir": api.upload(work.name, work.data),
             "py_modules": [api.upload(own.name, own.data)],
+            "env_vars": {"PYTHONHASHSEED": HASH_SEED},  # anybody can read these: nothing else goes this way
         },
         metadata=metadata_of(site, ready, operation, chosen, asked, own.digest),
     )

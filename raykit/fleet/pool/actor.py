@@ -22,6 +22,8 @@ from raykit.records import Place
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.place import this_place
+from raykit.train.granted import keep_to_granted
+from raykit.train.surroundings import stay_inside
 from raykit.work.puller import ENDS, Hand, Puller, Turn, TurnKind
 
 PLACE: Final = "place.json"
@@ -64,6 +66,8 @@ class Orders:
     task: Task
     memory_bytes: int | None = None
     """What it may hold; None where nothing bounds it. The task sees to that, once its code is imported."""
+    gpus: float = 0.0
+    """What it has of an accelerator. With some of one, the bound is on the memory of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,7 @@ class UnitActor:
     """Takes units until there are none, whenever it is told to."""
 
     def __init__(self, orders: Orders) -> None:
+        self._granted = keep_to_granted()
         self._orders = orders
         self._place = this_place()
         process.lose_first()
@@ -190,7 +195,10 @@ class UnitActor:
         )
 
     def _make(self) -> Puller:
-        return self._orders.task.make(open_store(self._orders.root), self._orders)
+        stay_inside()
+        puller = self._orders.task.make(open_store(self._orders.root), self._orders)
+        self._granted.require()
+        return puller
 
 
 def hire(orders: Orders, options: Mapping[str, Any]) -> Any:

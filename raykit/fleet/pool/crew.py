@@ -173,6 +173,7 @@ class Crew:
             folder=str(hiring.own_folder / name),
             task=task,
             memory_bytes=self._memory_bytes,
+            gpus=settings.gpus,
         )
 
     def _reserved(self, lease: WorkerLease, now: float) -> bool:

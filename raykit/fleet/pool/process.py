@@ -21,8 +21,16 @@ def lose_first() -> None:
         pass  # a machine without it has its own ways
 
 
-def hold_at_most(memory_bytes: int) -> None:
-    """Let every allocation fail that would make this process hold more. To be called once all code is imported."""
+def hold_at_most(memory_bytes: int, *, gpus: float = 0.0) -> None:
+    """Let every allocation fail that would make this process hold more. To be called once all code is imported.
+
+    Of a process that has some of an accelerator it is the memory of that which is bounded, and not the machine's.
+    """
+    if gpus:
+        from raykit.work.subject import hold_on_accelerator
+
+        if hold_on_accelerator(memory_bytes):
+            return
     data, held = _status_bytes("VmData"), _status_bytes("RssAnon")
     # what is set aside and not used, stacks of threads above all, is not what is meant
     limit = memory_bytes + max(0, data - held)

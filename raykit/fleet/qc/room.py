@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raykit.errors import GateError
+from raykit.fleet.accelerators import require_divisible
 from raykit.fleet.pool.lease import Price
 from raykit.fleet.pool.settings import PoolSettings, Wants
 from raykit.fleet.session import cpus_here, labels_of, require_room_here
@@ -23,12 +24,13 @@ def require_apart(plan: Plan) -> None:
     """Let only a plan start whose checks have accelerators of their own, or a written reason to share.
 
     Raises:
-        GateError: training would hold all CPUs that there are here; or the cluster of this Ray job is too small, or has
-            no node with the labels that the plan asks for.
+        GateError: training would hold all CPUs or accelerators that there are here; or the cluster of this Ray job is
+            too small, or has no node with the labels that the plan asks for.
         RaykitError: that cluster could not be joined.
     """
     cpus = plan.run.workers + (0 if plan.qc is None else slots_of(plan))
     require_room_here(cpus=cpus, labels=labels_of(plan, "train", "qc"))
+    require_divisible(plan, slots=0 if plan.qc is None else slots_of(plan))
     if plan.qc is None or plan.qc.shares is not None or spare_cpus(plan) >= 1:
         return
     cpus, held = cpus_here(), plan.run.workers * plan.run.threads

@@ -16,6 +16,7 @@ from raykit.read.qc_runs import Whose
 from raykit.records import Receipt, Request, Suite
 from raykit.store.base import ObjectStore
 from raykit.store.qc import Examinations
+from raykit.work.again import Elsewhere
 from raykit.work.examined import Examine, Examined
 from raykit.work.puller import Puller
 from raykit.work.qc_worker import Rules, Worker
@@ -46,7 +47,7 @@ class QcTask:
             StoreUnavailableError: the store did not answer.
         """
         replaying = self._replaying(store, orders)  # before the recipe has changed anything of this process
-        suite = Examinations(store, orders.experiment).suite(self.contract)
+        suite, elsewhere = Examinations(store, orders.experiment).suite(self.contract), Elsewhere()
         worker = Worker(
             store,
             orders.experiment,
@@ -54,8 +55,10 @@ class QcTask:
             suite,
             self.rules,
             worker=orders.worker,
-            examine=self._examine(store, suite, orders),
+            examine=self._examine(store, suite, orders, elsewhere),
+            elsewhere=elsewhere if self.bench is None else None,
         )
+        elsewhere.starts = worker.asks_elsewhere
         return worker if replaying is None else replaying(worker)
 
     def _replaying(self, store: ObjectStore, orders: Orders) -> Callable[[Puller], Puller] | None:
@@ -76,13 +79,13 @@ class QcTask:
             surroundings=Surroundings.here(),
         )
 
-    def _examine(self, store: ObjectStore, suite: Suite, orders: Orders) -> Examine:
+    def _examine(self, store: ObjectStore, suite: Suite, orders: Orders, elsewhere: Elsewhere) -> Examine:
         """What examines. Where it cannot be had, the first unit says so: that is recorded, and counts as a try."""
         code = Path(orders.folder) / "code"
         try:
-            make = self.bench or _own_bench(self.whose)
+            make = self.bench or _own_bench(self.whose, elsewhere)
             if orders.memory_bytes is not None:
-                hold_at_most(orders.memory_bytes)
+                hold_at_most(orders.memory_bytes, gpus=orders.gpus)
             code.mkdir(mode=0o700, exist_ok=True)
             roster = Examinations(store, orders.experiment).roster(suite.roster)
             return make(store, orders.experiment, suite, roster, code)
@@ -102,8 +105,8 @@ class _Cannot:
         raise self.error
 
 
-def _own_bench(whose: Whose) -> Maker:
+def _own_bench(whose: Whose, elsewhere: Elsewhere) -> Maker:
     """Imported here, and not above: it brings torch, which a pool does without."""
     from raykit.work.qc_unit import Bench, TrialsBench
 
-    return Bench if isinstance(whose, str) else TrialsBench
+    return partial(Bench if isinstance(whose, str) else TrialsBench, elsewhere=elsewhere)

@@ -63,6 +63,8 @@ class Opened:
     """What each row trains, but for its run, its launch and its setting."""
     locked: Locked
     code: Mapping[str, bytes]
+    outside: Mapping[str, str]
+    """The code that its recipe imports from outside of that, as facts."""
     log: SearchLog
     people: People
     spending: Spending
@@ -192,6 +194,7 @@ def open_search(
         task=task_of(site, ready),
         locked=locked,
         code=ready.files,
+        outside=ready.outside,
         log=found,
         people=people,
         spending=spending,

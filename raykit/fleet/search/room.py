@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from raykit.fleet.accelerators import held_by_training, there_are
 from raykit.plan import Plan
 
 SPARE_CPUS: Final = 1
@@ -35,10 +36,8 @@ def room_of(plan: Plan, rows: int) -> Room:
     One worker is the trial's own process. More of them are a gang that asks for itself, beside the process that has
     started it.
     """
-    from raykit.train.facts import local_device
-
     workers = plan.run.workers
-    gpus = 1 if local_device(plan) == "cuda" else 0
+    gpus = 1 if held_by_training(plan, there_are()) else 0
     if workers == 1:
         bundle = {"CPU": 1.0, **({"GPU": 1.0} if gpus else {})}
         return Room(rows=rows, bundle=bundle, cpus=rows, gpus=gpus)

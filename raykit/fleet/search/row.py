@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raykit.errors import CorruptError
+from raykit.fleet.accelerators import divide
 from raykit.fleet.claim import claim_trial
 from raykit.fleet.follow import Glimpse
 from raykit.fleet.run_loop import RunLoop
@@ -115,6 +116,7 @@ class LiveRow:
             setting=setting,
             locked=opened.locked,
             code=opened.code,
+            outside=opened.outside,
         )
         make = _Jobs(claimed.task, self._site.plan, opened.registration.metric, setting, objective)
         title = f"{opened.site.name} {row.run}"
@@ -196,6 +198,7 @@ class _Jobs:
                 name=f"{task.launch}-{serial}",
                 restarts=max(0, run.attempts - used - 1),
                 door=door,
+                gpus=divide(self.plan, slots=0).rank,
             )
         told = ObjectiveTask(
             root=task.root,

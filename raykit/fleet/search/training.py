@@ -74,6 +74,8 @@ class TrainingJob:
     name: str
     restarts: int
     door: Door
+    gpus: float
+    """What each rank asks Ray for."""
 
     def __call__(self, report: Callable[[Report], None]) -> None:
         """Train to the end of this start, and report the evaluations as they become durable.
@@ -102,6 +104,7 @@ class TrainingJob:
                 name=self.name,
                 restarts=self.restarts,
                 door=self.door,
+                gpus=self.gpus,
                 here=self.plan.run.workers == 1,
             )
         finally:

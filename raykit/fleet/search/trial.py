@@ -14,6 +14,7 @@ from ray.tune import Trainable
 
 from raykit.errors import RaykitError
 from raykit.fleet.search.job import Back, Handed, Report
+from raykit.train.granted import keep_to_granted
 
 HANDED: Final = "handed"
 _RUN, _UPDATE, _VALUE, _REFUSED, _FAILED = "run", "update", "value", "refused", "failed"
@@ -24,6 +25,7 @@ class Trial(Trainable):  # type: ignore[misc] # Ray is not typed here
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the job; it begins with the first step."""
+        keep_to_granted()
         self._handed: Handed = config[HANDED]
         self._said: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="raykit-trial", daemon=True)

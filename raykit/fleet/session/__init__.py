@@ -1,7 +1,15 @@
 """The Ray that a launch works in: a private local one, or the cluster of its Ray job; what dead launches left behind;
 does a cluster ask for its token."""
 
-from raykit.fleet.session.here import RayHere, cpus_here, in_ray_job, job_here, open_ray, require_room_here
+from raykit.fleet.session.here import (
+    RayHere,
+    cpus_here,
+    gpus_of_cluster,
+    in_ray_job,
+    job_here,
+    open_ray,
+    require_room_here,
+)
 from raykit.fleet.session.labels import labels_of
 from raykit.fleet.session.leftovers import Session, describe_sessions, end_leftovers
 from raykit.fleet.session.local import LocalRay, start_local
@@ -20,6 +28,7 @@ __all__ = [
     "cpus_here",
     "describe_sessions",
     "end_leftovers",
+    "gpus_of_cluster",
     "in_ray_job",
     "job_here",
     "labels_of",

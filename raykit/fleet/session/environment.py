@@ -10,6 +10,7 @@ from typing import Final
 
 import psutil
 
+from raykit.data.randomness import HASH_SEED
 from raykit.fleet.session.folder import SessionFolder
 from raykit.fleet.session.ports import Ports
 from raykit.fleet.session.processes import MARK
@@ -47,10 +48,13 @@ def ray_environment(place: SessionFolder, ports: Ports) -> dict[str, str | None]
     loopback = _loopback_interface()
     return {
         MARK: place.session,
+        "PYTHONHASHSEED": HASH_SEED,  # a set of names has one order in every worker
         # Parts of Ray look for "the" cluster of the machine, and fail where there are two: Ray Train's cleaner of
         # placement groups does, and then a killed controller's resources are never free again.
         "RAY_ADDRESS": f"{LOOPBACK}:{ports.of('gcs')}",
         "TMPDIR": str(place.tmp),
+        # Workers that were granted no accelerator see none, from before their first line.
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
         "AUTOSCALER_METRIC_PORT": str(ports.of("autoscaler_metrics")),
         "DASHBOARD_METRIC_PORT": str(ports.of("dashboard_metrics")),
         # Process groups of torch take the address of a network card unless they are told otherwise.

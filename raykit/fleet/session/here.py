@@ -130,6 +130,18 @@ def cpus_here() -> int:
     return int(cluster_most()["CPU"])
 
 
+def gpus_of_cluster() -> int | None:
+    """The accelerators that the cluster of this Ray job has; None outside of a job.
+
+    Raises:
+        RaykitError: the cluster could not be joined; see `open_ray`.
+    """
+    if not in_ray_job():
+        return None
+    _the_cluster()
+    return int(cluster_most()["GPU"])
+
+
 def require_room_here(*, cpus: int, gpus: int = 0, labels: Labels | None = None) -> None:
     """See, before anything is reserved, that work could ever have so much at once. A private Ray is as large as asked.
 

@@ -323,6 +323,7 @@ def _counts(examined: RunsRead) -> Mapping[str, int]:
     counts = examined.counts()
     open_ = counts["required"] - counts["passed"] - counts["failed"]
     return {"passed": counts["passed"], "failed": counts["failed"], "open": open_} | {
+        "unjudged": examined.unjudged,
         "unreviewed": counts["unreviewed"],
         "parked": counts["parked"],
     }

@@ -183,7 +183,7 @@ class SearchRead:
         if self.waits_for == "a person":
             return "needs you"
         found = {row.health for row in self.rows if not row.ended}
-        order: tuple[SearchHealth, ...] = ("corrupt", "nonfinite", "collapsed", "silent")
+        order: tuple[SearchHealth, ...] = ("corrupt", "nonfinite", "undefined", "collapsed", "silent")
         return next((each for each in order if each in found), "ok")
 
     @property

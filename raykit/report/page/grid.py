@@ -222,7 +222,7 @@ class _Maker:
         for standing in self.all:
             if (receipt := standing.receipt) is not None:
                 href = self.links.to(layout.qc_receipt(self.suite.experiment, standing.request.id))
-                for finding in receipt.findings:
+                for finding in (*receipt.findings, *standing.notes):
                     text = f"update {standing.update:,}: {_finding(finding)}"
                     yield Cell(text=text, href=href, title=receipt.digest)
             if standing.status == "parked":

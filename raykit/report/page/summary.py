@@ -172,6 +172,8 @@ def _examinations(page: Page) -> Figure:
     done = counts["passed"] + counts["failed"]
     words = ("failed", "parked", "claimed", "retrying", "pending", "missing")
     notes = [f"{counts[word]:,} {word}" for word in words if counts[word]]
+    if page.qc.unjudged:
+        notes.append(f"{page.qc.unjudged:,} not judged: nothing was learned yet")
     if counts["unreviewed"]:
         notes.append(f"{counts['unreviewed']:,} not reviewed")
     if page.qc.oldest_s is not None:

@@ -295,4 +295,6 @@ def _numbers(receipt: Receipt) -> Found:
         # Which of those that failed were not finite it does not say: a threshold on either covers these.
         nonfinite=receipt.failed_units if receipt.units.failed else (),
         missing=receipt.failed_units if receipt.units.missing else (),
+        weights=receipt.weights,
+        scores=receipt.scores,
     )

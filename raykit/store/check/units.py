@@ -33,6 +33,7 @@ _KINDS = {
     "generation-claim": "claims",
     "generation-failure": "failures",
     "generation-conflict": "conflicts",
+    "generation-took": "took",
 }
 
 
@@ -80,6 +81,7 @@ class Units:
                 other = attempts.other(name, conflict, self.receipts.get(int(name)), UnitReceipt)
                 if other is not None:
                     self._view.name([self._data_key(other)])
+        self._made_again(attempts)
         if self._told.canary is not None:
             for unit in canary_of(self.contract, self._told.canary.units):
                 self._view.missing(self._receipt_key(unit), "the units of a canary are published", "I3")
@@ -121,6 +123,17 @@ class Units:
                 self._damaged = True
             else:
                 self.receipts[unit] = receipt
+
+    def _made_again(self, attempts: Attempts) -> None:
+        """What two processes have made alike is what was published, unless a conflict says otherwise."""
+        for name, tooks in attempts.took.items():
+            self._view.name(self._attempt_key("took", name, n) for n in tooks)
+            receipt = self.receipts.get(int(name))
+            own = receipt is not None and receipt.reused is None and receipt.given_up is None
+            for n, took in tooks.items() if own and name not in attempts.conflicts else ():
+                if receipt is not None and took.receipt != receipt.digest:
+                    key = self._attempt_key("took", name, n)
+                    self._view.find(key, "what two processes made alike is published", "it is another", "I3")
 
     def _receipt(self, unit: int, receipt: UnitReceipt, *, claimed: bool) -> None:
         view, key, there = self._view, self._receipt_key(unit), unit_of(self.contract, unit)
