@@ -114,7 +114,7 @@ def test_a_clean_run_is_replayed_in_another_process_and_is_equal(
     assert found.difference is None and found.lowers is None and found.took_s is not None
     assert exactness.of_run(state_of(launches.task)).words == "exact (replayed)"
     raykit = calls(capsys)
-    assert "replay" not in raykit("status", "--root", launches.task.root).out
+    assert "not replay" not in raykit("status", "--root", launches.task.root).out
     assert "exact (replayed)" in raykit("show", "tiny", "--root", launches.task.root).out
 
 
