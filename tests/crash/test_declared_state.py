@@ -34,8 +34,6 @@ QUICK = (
     "buffers that count",
     "schedulers in a row",
 )
-ORDER = {"a dict whose order matters", "a counter whose order matters"}
-NOT_YET = pytest.mark.xfail(strict=True, reason="not merged yet")
 
 Undisturbed = Callable[[str], tuple[str, list[bytes]]]
 
@@ -61,9 +59,7 @@ def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> U
 
 
 def marked(kind: str, seed: int, *marks: pytest.MarkDecorator) -> object:
-    return pytest.param(
-        kind, seed, id=f"{kind}-{seed}", marks=[*marks, *([NOT_YET] if kind in ORDER else [])]
-    )
+    return pytest.param(kind, seed, id=f"{kind}-{seed}", marks=marks)
 
 
 CASES = [

@@ -25,11 +25,6 @@ from recipes.trained import Run, frozen_run, said_exact
 
 from raykit.errors import RaykitError
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="not merged yet")
-
-FOUND_TODAY = frozenset({"rows that are remembered and then changed in place"})
-"""By the resume gate, which says where to look."""
-
 SAVE_OF_15 = {"put": '"event":"commit"', "when": "before", "nth": 4}
 
 
@@ -48,10 +43,7 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def cases(*marks: pytest.MarkDecorator) -> list[object]:
-    return [
-        pytest.param(planted, id=name, marks=[*marks, *(() if name in FOUND_TODAY else [NOT_YET])])
-        for name, planted in PLANTED.items()
-    ]
+    return [pytest.param(planted, id=name, marks=marks) for name, planted in PLANTED.items()]
 
 
 def frozen(planted: Planted, folder: Path) -> Run | str:

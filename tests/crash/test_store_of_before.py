@@ -29,7 +29,6 @@ from raykit.testing.invariants import check_invariants
 from raykit.train.inputs import Task
 from raykit.train.tensors import read_tensors
 
-NOT_MERGED = "not merged yet"
 TESTS = Path(__file__).parents[1]
 
 
@@ -78,7 +77,6 @@ def test_every_fact_that_it_holds_is_shown(before: Before, raykit: Raykit) -> No
     assert genray.CANDIDATE in raykit("candidates", "list").out
 
 
-@pytest.mark.xfail(strict=True, reason=NOT_MERGED)
 def test_its_classes_are_said_to_be_declared(before: Before, raykit: Raykit) -> None:
     """Nothing was replayed there: what an older checkpoint calls exact rests on its gate."""
     for command in (("show", STOPPED), ("checkpoints", "list", STOPPED), ("show", EXAMINED)):
@@ -173,7 +171,6 @@ def test_a_fact_that_it_did_not_record_lowers_nothing(resumed: tuple[Any, ...]) 
     assert set(told) == set(before.elsewhere()) | (now.keys() - was.keys())
 
 
-@pytest.mark.xfail(strict=True, reason=NOT_MERGED)
 def test_a_later_revision_records_more_than_it_did(resumed: tuple[Any, ...]) -> None:
     """Otherwise the test above shows nothing. To be lifted with the first fact that is new, such as the hash seed."""
     _, _, run, _ = resumed
