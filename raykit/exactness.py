@@ -10,8 +10,10 @@ bits, or changes without being saved, lowers it from that update on. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+import re
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from raykit.reconcile import RunState
@@ -64,6 +66,23 @@ def measured(state: RunState) -> Exactness:
     """What the run's own resume gate measured; `exact` where nobody wrote it down."""
     gate = state.gates.get(RESUME_GATE)
     return "exact" if gate is None or gate.exactness is None else gate.exactness
+
+
+def name_of(path: str) -> str:
+    """A path with its positions left open: `model.layers.3.calls` is `model.layers.*.calls`."""
+    return re.sub(r"(?<=[.\[])\d+(?=[.\[\]]|$)", "*", path)
+
+
+def covers(said: Collection[str], path: str) -> bool:
+    """Whether one of the names that were `said` is that of a path, or of something that holds it."""
+    name = name_of(path)
+    return any(_covers(each, name) or _covers(each, path) for each in said)
+
+
+def _covers(said: str, name: str) -> bool:
+    if name == said or (name.startswith(said) and name[len(said)] in ".[("):
+        return True
+    return "*" in said and "[" not in said and fnmatchcase(name, said)
 
 
 def least(*classes: Exactness) -> Exactness:
@@ -126,7 +145,7 @@ def _of_comparisons(compared: Iterable[Compared]) -> Iterator[Fall]:
 
 def _of_undeclared(undeclared: Iterable[Undeclared], harmless: Set[str]) -> Iterator[Fall]:
     for event in undeclared:
-        names = [name for name in event.names if name not in harmless]
+        names = [name for name in event.names if not covers(harmless, name)]
         if names:
             words = f"at update {event.update:,} training had changed {', '.join(names)}, which no checkpoint holds"
             yield Fall(update=event.update, to=event.lowers, words=words)
@@ -138,9 +157,11 @@ __all__ = [
     "Class",
     "Fall",
     "bound",
+    "covers",
     "falls",
     "least",
     "measured",
+    "name_of",
     "of_attempt",
     "of_commit",
     "of_run",

@@ -356,22 +356,6 @@ class Variant(Regression):
         found=BEFORE,
         named="steps",
     ),
-    "a layer that begins to train midway": Planted(
-        code="""
-class Variant(Counted):
-    def model(self, params):
-        made = Mlp()
-        made.body[0].requires_grad_(False)
-        return made
-
-    def losses(self, model, batch):
-        if model.training and self.update == 7:
-            model.body[0].requires_grad_(True)
-        return super().losses(model, batch)
-""",
-        found=LATER,
-        named="requires_grad",
-    ),
     "a momentum that is changed": Planted(
         code="""
 class Variant(Counted):

@@ -16,9 +16,10 @@ import pytest
 import torch
 from torch import nn
 
+from raykit.exactness import covers, name_of
 from raykit.train.find_recipe import apart, load_recipe, own_modules
 from raykit.train.hidden.judge import Moments, judge, snapshot
-from raykit.train.hidden.names import collapsed, covers, name_of
+from raykit.train.hidden.names import collapsed
 from raykit.train.hidden.prints import WHOLE, fingerprint
 from raykit.train.hidden.reads import Code
 from raykit.train.hidden.surroundings import put_back
@@ -109,7 +110,8 @@ PLACES = {
                 made.register_buffer("gain", torch.ones(1), persistent=False)
                 return made
     """,
-    "model.weight.requires_grad": "class Variant(Recipe): pass",
+    "recipe.helper.weight.requires_grad": "class Variant(Recipe):\n"
+    "    def __init__(self): self.helper = nn.Linear(2, 2)",
     "model.weight.kept": """
         class Variant(Recipe):
             def model(self, params):
@@ -415,9 +417,7 @@ def test_a_save_finds_what_changes_after_the_gates_once(tmp_path: Path) -> None:
     roots.recipe.told = roots.recipe.harm = 9
     roots.model.weight.requires_grad_(False)
     clock.now = 200.0
-    assert watch.look() == ("recipe.phase", "model.weight.requires_grad"), (
-        "what is only counted, saved or said to be harmless is none"
-    )
+    assert watch.look() == ("recipe.phase",), "what is only counted, saved or said to be harmless is none"
     clock.now = 300.0
     assert watch.look() == ()
 

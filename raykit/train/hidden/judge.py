@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from raykit.train.hidden.names import collapsed, covers, name_of
+from raykit.exactness import covers, name_of
+from raykit.train.hidden.names import collapsed
 from raykit.train.hidden.prints import fingerprint, told
 from raykit.train.hidden.reads import Code, Place
 from raykit.train.hidden.surroundings import settings

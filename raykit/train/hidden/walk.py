@@ -4,7 +4,7 @@
     recipe.ema.fc.weight              a tensor of a network that hangs on it
     optimizer.slow[3]                 what an optimizer keeps beside its state_dict
     optimizer.hooks[0].slow.(seen)    what a hook's closure holds
-    model.fc.weight.requires_grad     a flag of a parameter
+    recipe.ema.fc.weight.requires_grad    a flag of a parameter that is not the model's
     dataset.reads, scheduler.calls
     module recipe: STATS['mean']      a global of the recipe's own modules
     module recipe: Tiny.passes        an attribute of a class of theirs
@@ -174,7 +174,9 @@ class _Walk:
     def _tensor(self, tensor: torch.Tensor, path: str, owner: Owner, depth: int) -> Iterator[Leaf]:
         if id(tensor) not in self._saved:
             yield Leaf(path, owner, tensor)
-        if isinstance(tensor, nn.Parameter):
+        if (
+            isinstance(tensor, nn.Parameter) and id(tensor) not in self._saved
+        ):  # those of the model's are saved
             yield Leaf(f"{path}.requires_grad", Owner(f"{path}.requires_grad"), tensor.requires_grad)
         for name, value in vars(tensor).items():
             at = f"{path}.{name}"

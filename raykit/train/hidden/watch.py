@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from raykit.train.hidden.names import collapsed, covers, name_of
+from raykit.exactness import covers, name_of
+from raykit.train.hidden.names import collapsed
 from raykit.train.hidden.prints import WHOLE, fingerprint
 from raykit.train.hidden.reads import Code
 from raykit.train.hidden.walk import Leaf, Owner, Roots, leaves, leaves_of
