@@ -59,8 +59,9 @@ def _pairs(state: RunState) -> Iterator[tuple[Commit, Commit]]:
         made_by = by_number.get(one.attempt)
         if made_by is None or one.attempt != other.attempt or one.update <= start_of(made_by):
             continue
-        if state.attempt is not None and alike(made_by, state.attempt):
-            yield one, other
+        newest = state.attempt
+        if newest is not None and alike(made_by, newest) and made_by.facts.keys() == newest.facts.keys():
+            yield one, other  # an older raykit, which recorded less, is another one
 
 
 def start_of(attempt: AttemptStarted) -> int:

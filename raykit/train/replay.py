@@ -38,10 +38,10 @@ from raykit.records import (
     MonitorRow,
     Series,
 )
-from raykit.replays import Span, same_facts
+from raykit.replays import Span
 from raykit.store import open_store
 from raykit.store.base import ObjectStore
-from raykit.store.commit import Good, verify
+from raykit.store.commit import Good, read_file, verify
 from raykit.store.log import RunLog
 from raykit.store.scratch import scratch
 from raykit.store.segments import AnyRow, read_segment
@@ -52,9 +52,10 @@ from raykit.train.inputs import Inputs, Task, read_inputs
 from raykit.train.loop import Loop
 from raykit.train.overlap import difference_of
 from raykit.train.parts import Parts
+from raykit.train.replicas import require_one_replica
 from raykit.train.rows import Figures
 from raykit.train.saver import Reason
-from raykit.train.state import Capture, Live
+from raykit.train.state import STATE, Capture, Live, format_of
 from raykit.train.step import Asked
 from raykit.train.surroundings import stay_inside
 from raykit.train.worlds import Worlds
@@ -133,7 +134,7 @@ def _require_alike(made_by: AttemptStarted, gang: Gang, inputs: Inputs) -> None:
         ExactnessError: it has not.
     """
     here = {**facts.here(gang, inputs.plan.run.threads), **inputs.outside}
-    if not same_facts(made_by.facts, here):
+    if dict(made_by.facts) != here:  # one that was not recorded, too: an older raykit trained it
         differing = ", ".join(each.what for each in facts.of_facts(made_by.facts, here))
         raise ExactnessError(
             f"it would not be trained as it was: {differing}", rule="the facts of the attempt"
@@ -171,7 +172,7 @@ def _train(
     built = parts.build(inputs.recipe)
     with Worlds(parts).warming() as warm_up:
         warm_up(built)
-    now = _Now(Capture(rank=gang.rank, pin=False), manifests)
+    now = _Now(gang, manifests, _format(store, commits[0], manifests[span.after]))
     good = Good(commit=commits[0], manifest=manifests[span.after], passed_over=())
     try:
         parts.restore(built, good, now.capture, "exact")
@@ -204,11 +205,19 @@ def _train(
     return now
 
 
+def _format(store: ObjectStore, commit: Commit, manifest: Manifest) -> int:
+    files = (file for file in manifest.files if file.name == STATE)
+    return format_of({file.name: read_file(store, commit, file) for file in files})
+
+
 class _Now:
     """What came of training it again: what a run hands to its saver is compared, and kept nowhere."""
 
-    def __init__(self, capture: Capture, manifests: Mapping[int, Manifest]) -> None:
-        self.capture = capture
+    def __init__(self, gang: Gang, manifests: Mapping[int, Manifest], format: int) -> None:
+        """`format` is that of the checkpoints: one that was made by an older raykit is compared as it was made."""
+        self.capture = Capture(rank=gang.rank, pin=False)
+        self._gang = gang
+        self._format = format
         self.rows: dict[Series, dict[int, AnyRow]] = {}
         self.unequal: list[list[Any]] = []
         """`[update, file, its digest in the checkpoint, its digest now]` of each file of this rank that differs."""
@@ -218,7 +227,9 @@ class _Now:
 
     def save(self, live: Live, reason: Reason) -> None:
         """Compare what a checkpoint would hold with the one that was made here."""
-        self.capture.take(live)
+        if self._gang.world > 1:
+            self.capture.parted = require_one_replica(live, self._gang)
+        self.capture.take(live, format=self._format)
         if live.progress.update in self._manifests:
             self.compare(live.progress.update)
             self.manifests += 1

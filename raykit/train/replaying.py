@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from raykit.data.randomness import HASH_SEED
 from raykit.errors import FencedError, LeaseLostError, RaykitError
 from raykit.plan import Plan
 from raykit.reconcile import require_attempt
@@ -37,6 +38,8 @@ from raykit.train.replay import Order, recorded
 from raykit.train.rows import Rows, Stamp
 
 POLL_S = 0.1
+SAID_CHARS = 8_000
+"""So much of what a process that failed has printed is kept."""
 NO_PAIR = "it has no two checkpoints that one attempt made after its start, as the newest one trains"
 
 
@@ -53,7 +56,8 @@ class Surroundings:
 
     def of_a_child(self) -> dict[str, str]:
         """The environment of a process that begins as this one did, and imports from where it does."""
-        return {**self.environ, "PYTHONPATH": os.pathsep.join(path for path in self.path if path)}
+        path = os.pathsep.join(path for path in self.path if path)
+        return {**self.environ, "PYTHONPATH": path, "PYTHONHASHSEED": HASH_SEED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +211,7 @@ class Replays:
             time.sleep(POLL_S)
         if child.why is not None:
             self.gang.call_off(name)
+            print(child.said(), flush=True)
         return child.why
 
     # --- saying it ----------------------------------------------------------------------------------------------
@@ -298,9 +303,13 @@ class Child:
         code = self._process.poll()
         if not code:
             return None
-        lines = self._said.read_text("utf-8", "replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        lines = [line.strip() for line in self.said().split("\n") if line.strip()]
+        last = lines[-1] if lines else "it said nothing"
         return f"its process ended with {code}: {last}"
+
+    def said(self) -> str:
+        """The last that it printed."""
+        return self._said.read_text("utf-8", "replace")[-SAID_CHARS:]
 
     def answer(self) -> Compared | None:
         """What rank 0 has left; None if there is nothing."""

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from raykit.data.randomness import HASH_SEED
 from raykit.errors import RaykitError
 from raykit.ids import digest_of
 from raykit.plan import Plan, contract
 from raykit.read.sizing import Times, measure
 from raykit.reconcile import RunState
 from raykit.records import CODE_OF, AttemptStarted, Compared, Record, Replaying, RunEntry, Unreplayed
-from raykit.replays import Span, deadline_s, due_beside, is_replayed, same_facts, span_of
+from raykit.replays import Span, deadline_s, due_beside, is_replayed, span_of
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.place import this_place
@@ -117,9 +118,10 @@ class Beside:
         """Whether a process of this machine, with what this one was granted, is like the one that trains."""
         if attempt.attempt not in self._fits:
             here = facts.here(alone(facts.local_device(plan, facts.accelerators_here())), plan.run.threads)
+            here["hash_seed"] = HASH_SEED  # that of the process that replays it
             # what code from outside it imports, the process that replays it finds out
             was = {name: fact for name, fact in attempt.facts.items() if not name.startswith(CODE_OF)}
-            self._fits[attempt.attempt] = attempt.world_size == 1 and same_facts(was, here)
+            self._fits[attempt.attempt] = attempt.world_size == 1 and was == here
         return self._fits[attempt.attempt]
 
     # --- making it ----------------------------------------------------------------------------------------------
