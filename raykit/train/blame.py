@@ -43,8 +43,8 @@ def is_of_the_machine(error: Exception) -> bool:
 
 def is_of_rows(error: Exception) -> bool:
     """Whether rows, or what a recipe does with them, raised it: asked again for the same rows, it comes again."""
-    if isinstance(error, RaykitError) or is_of_the_machine(error):
-        return False
+    if isinstance(error, RaykitError | ModuleNotFoundError) or is_of_the_machine(error):
+        return False  # code that is missing is told as that
     told = str(error).lower()
     if isinstance(error, RuntimeError) and any(name in told for name in OF_DEVICES_AND_RANKS):
         return False

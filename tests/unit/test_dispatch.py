@@ -20,6 +20,7 @@ from nursery import Nursery
 from plainrun import Launches, claim_job, freeze_job, run_log, state_of, take, write_job
 from test_door import a_door, an_account
 
+from raykit.data.randomness import HASH_SEED
 from raykit.errors import (
     ConflictError,
     HeldError,
@@ -426,4 +427,5 @@ def test_what_a_rank_has_is_read_from_the_rank(nursery: Nursery, tmp_path: Path)
     entries: list[RunEntry] = run_log(open_store(run.task.root), run.task).refresh()
     recorded: list[Record] = [event for entry in entries for event in entry.events]
     (attempt,) = [event for event in recorded if isinstance(event, AttemptStarted)]
-    assert attempt.facts == {**facts.here(alone(), 1), "device_model": "H200"}
+    here = {**facts.here(alone(), 1), "hash_seed": HASH_SEED}  # which each worker is started with
+    assert attempt.facts == {**here, "device_model": "H200"}

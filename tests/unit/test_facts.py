@@ -51,4 +51,4 @@ def test_what_a_process_hashes_text_with_is_a_fact(seed: str | None, fact: str) 
 def test_a_launch_expects_the_seed_that_it_gives_its_workers() -> None:
     run: Any = SimpleNamespace(workers=2, threads=1, device="cpu")
     plan: Any = SimpleNamespace(run=run)
-    assert facts.expected(plan)["hash_seed"] == "0"
+    assert facts.expected(plan, {}, there=0)["hash_seed"] == "0"
