@@ -138,7 +138,7 @@ def main() -> None:
     parse.add_argument("--memory-gb", type=float, default=0.0)
     args = parse.parse_args()
     from raykit.fleet.pool.process import hold_at_most
-    from raykit.work.qc_unit import TrialsBench
+    from raykit.work.qc_trials import TrialsBench
     from raykit.work.qc_worker import Rules, Worker
 
     store = open_store(str(args.root))

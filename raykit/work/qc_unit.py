@@ -20,8 +20,7 @@ from torch.utils.data import default_collate
 
 from raykit import history
 from raykit.data import randomness
-from raykit.data.members import names_of
-from raykit.errors import CorruptError, GateError, PlanError
+from raykit.errors import CorruptError, GateError
 from raykit.ids import digest_of, sha256
 from raykit.qc.fields import (
     Rises,
@@ -44,10 +43,9 @@ from raykit.records import (
     Suite,
 )
 from raykit.store.base import ObjectStore
-from raykit.store.plans import read_setting
 from raykit.train import asked, rng
 from raykit.train.build import evaluating
-from raykit.train.inputs import content_of, dataset_of
+from raykit.train.inputs import dataset_of
 from raykit.train.loader import to_device
 from raykit.train.params import check_params
 from raykit.train.recipe import LossTerm
@@ -66,31 +64,20 @@ from raykit.work.answers import (
 from raykit.work.examined import Examined
 from raykit.work.failing import is_of_the_example
 from raykit.work.panels import Picture, sheet
+from raykit.work.qc_places import Place, places_of, require_bound, require_reference, room_of
 from raykit.work.related import batches, micro_batch, shared
-from raykit.work.subject import MODEL, Room, Subject, enter, peak_bytes, read_weights
+from raykit.work.subject import MODEL, Room, Subject, peak_bytes, read_weights
 
 PANELS = "panels.png"
 MAX_FAILED = 100
 """How many units that failed or are missing a receipt names."""
-MAX_NAMED = 8
-"""How many units a refusal names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """A unit of the roster, and where it is in the data."""
-
-    unit: RosterUnit
-    index: int | None
-    """None if it is not there any more."""
-    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     """What a model made of one unit. Its fields are there even if the unit was not finite."""
 
-    place: _Place
+    place: Place
     outcome: Outcome
     fields: Mapping[str, torch.Tensor]
 
@@ -126,7 +113,7 @@ class Bench:
             PlanError: the recipe, its params or its data cannot be opened.
             StoreUnavailableError: the store did not answer.
         """
-        _require_bound("roster", roster.digest, suite.roster)
+        require_bound("roster", roster.digest, suite.roster)
         self._store = store
         self._suite = suite
         self._suite_digest = suite.digest
@@ -144,7 +131,7 @@ class Bench:
         self._dataset = dataset_of(recipe, self._room.params, suite.source)
         self._collate = getattr(recipe, "collate", None) or default_collate
         self._draws = not getattr(self._dataset, "deterministic", False)
-        self._places = _places(roster, self._dataset, only)
+        self._places = places_of(roster, self._dataset, only)
         self._apart = False
         """Whether it was looked at that no term relates rows without saying so."""
 
@@ -157,8 +144,8 @@ class Bench:
             GateError: the recipe gives something of another shape, the request is of another suite, or the receipt at
                 update 0 is not there.
         """
-        _require_bound("suite", self._suite_digest, request.suite)
-        _require_reference(request, reference)
+        require_bound("suite", self._suite_digest, request.suite)
+        require_reference(request, reference)
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         # NumPy's linear algebra gives other bits on other numbers of threads.
@@ -205,11 +192,11 @@ class Bench:
     def _key(self, unit: RosterUnit) -> int:
         return randomness.key("qc", self._suite.revision, unit.id)
 
-    def _batch(self, *places: _Place) -> Any:
+    def _batch(self, *places: Place) -> Any:
         """Units as a batch, on the device: the same one whenever it is asked for."""
         return to_device(self._collate([self._item(place) for place in places]), self._device)
 
-    def _item(self, place: _Place) -> Any:
+    def _item(self, place: Place) -> Any:
         if self._draws:
             rng.seed(randomness.key("qc-item", self._suite.revision, place.unit.id))
         return self._dataset[place.index]
@@ -226,7 +213,7 @@ class Bench:
             seen.append(found)
         return seen
 
-    def _see(self, subject: Subject, place: _Place) -> _Seen:
+    def _see(self, subject: Subject, place: Place) -> _Seen:
         if place.index is None:
             return _Seen(place=place, outcome=Outcome(unit=place.unit, end="missing"), fields={})
         raised = _Seen(place=place, outcome=Outcome(unit=place.unit, end="raised"), fields={})
@@ -312,7 +299,7 @@ class Bench:
             told |= {each.place.unit.id: shared(each.outcome, terms, relating, len(batch)) for each in own}
         return [replace(each, outcome=told.get(each.place.unit.id, each.outcome)) for each in seen]
 
-    def _require_means(self, subject: Subject, places: Sequence[_Place]) -> None:
+    def _require_means(self, subject: Subject, places: Sequence[Place]) -> None:
         """Look at a few units at once, beside each by itself.
 
         Raises:
@@ -448,26 +435,6 @@ class Bench:
             )
 
 
-def room_of(store: ObjectStore, experiment: str, suite: Suite, folder: Path) -> Room:
-    """The process as a suite asks with it. `folder` is private and empty: the frozen code is unpacked there.
-
-    Raises:
-        CorruptError: the code does not match its digest.
-        PlanError: the recipe or its params cannot be opened.
-        StoreUnavailableError: the store did not answer.
-    """
-    return enter(
-        store,
-        experiment,
-        code=suite.code,
-        recipe=suite.recipe,
-        params=suite.params,
-        threads=suite.threads,
-        deterministic=suite.deterministic,
-        folder=folder,
-    )
-
-
 def bench_of(
     store: ObjectStore,
     suite: Suite,
@@ -479,75 +446,6 @@ def bench_of(
 ) -> Bench:
     """What asks for some units alone, in a process of its own. Raises what `Bench` raises."""
     return Bench(store, suite.experiment, suite, roster, folder, setting=setting, only=only)
-
-
-class TrialsBench:
-    """Examines the checkpoints of every trial of a search: each with the model and the data of its own setting.
-
-    One setting is open at a time: two sets of data may be more than a worker may hold.
-    """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        experiment: str,
-        suite: Suite,
-        roster: Roster,
-        folder: Path,
-        *,
-        elsewhere: Elsewhere | None = None,
-    ) -> None:
-        """`folder` is private and empty: the frozen code is unpacked there. For `elsewhere` see `Bench`.
-
-        Raises:
-            CorruptError: stored bytes do not match their digests.
-            GateError: the roster is not the suite's.
-            PlanError: the recipe or its params cannot be opened.
-            StoreUnavailableError: the store did not answer.
-        """
-        _require_bound("roster", roster.digest, suite.roster)
-        self._store = store
-        self._experiment = experiment
-        self._suite = suite
-        self._roster = roster
-        self._folder = folder
-        self._elsewhere = elsewhere
-        self._room = room_of(store, experiment, suite, folder)
-        self._run: str | None = None
-        self._bench: Bench | None = None
-
-    def __call__(self, request: Request, key: str, reference: Receipt | None) -> Examined:
-        """Examine one checkpoint of a trial; see `Bench`.
-
-        Raises:
-            CorruptError: stored bytes do not match their digests.
-            StoreUnavailableError: the store did not answer.
-            GateError: the recipe gives something of another shape, the request is of another suite, the receipt at
-                update 0 is not there, or units of the roster have another content than they had.
-            PlanError: the recipe's params or data cannot be opened with the trial's setting.
-        """
-        if self._bench is None or self._run != request.run:
-            self._bench, self._run = None, None  # what it held is free before the next one is opened
-            self._bench = self._open(request.run)
-            self._run = request.run
-        return self._bench(request, key, reference)
-
-    def _open(self, run: str) -> Bench:
-        setting = read_setting(self._store, self._experiment, run)
-        if setting is None:
-            raise CorruptError(
-                f"{run} has checkpoints, and nothing says which setting they are of", rule="I3"
-            )
-        return Bench(
-            self._store,
-            self._experiment,
-            self._suite,
-            self._roster,
-            self._folder,
-            room=self._room,
-            setting=setting,
-            elsewhere=self._elsewhere,
-        )
 
 
 class _Forced:
@@ -593,70 +491,3 @@ class _Forced:
         own = pooled_ratio([self._terms["own"][id] for id in there if id in self._terms["own"]])
         other = pooled_ratio(list(there.values()))
         return None if own is None or other is None else history.finite(other - own)
-
-
-# --- the data -----------------------------------------------------------------------------------------------
-
-
-def _places(roster: Roster, dataset: Any, only: Collection[str] | None) -> list[_Place]:
-    """Where each unit of the roster is in the data, each with the content that it had when it was drawn."""
-    index = {name: place for place, name in enumerate(names_of(len(dataset), getattr(dataset, "ids", None)))}
-    places, changed = [], []
-    for unit in roster.units:
-        if only is not None and unit.id not in only:
-            continue
-        place = _Place(unit=unit, index=index.get(unit.id))
-        if place.index is not None:
-            content = _content(dataset, place.index)
-            if content is None:
-                place = _Place(unit=unit, index=place.index, readable=False)
-            elif content != unit.sha256:
-                changed.append(unit.id)
-        places.append(place)
-    if changed:
-        more = f" and {len(changed) - MAX_NAMED} more" if len(changed) > MAX_NAMED else ""
-        raise GateError(
-            f"{len(changed)} of {len(places)} units of the roster have another content than when it was drawn: "
-            f"{', '.join(changed[:MAX_NAMED])}{more}",
-            field="dataset.content",
-            rule="the same ids, with the same content",
-            remedy="put the data back, or give the new data an experiment of their own",
-        )
-    return places
-
-
-def _content(dataset: Any, index: int) -> str | None:
-    """The digest of an item; empty if it has none any more, and None if the item cannot be read."""
-    try:
-        return content_of(dataset, index)
-    except PlanError:
-        return ""
-    except Exception as error:  # as when it is scored: the example fails, and is counted
-        if not is_of_the_example(error):
-            raise
-        return None
-
-
-# --- the checkpoint -----------------------------------------------------------------------------------------
-
-
-def _require_bound(what: str, found: str, wanted: str) -> None:
-    if found != wanted:
-        raise GateError(f"this is another {what}", field=f"qc.{what}", value=found, rule=wanted)
-
-
-def _require_reference(request: Request, reference: Receipt | None) -> None:
-    """Update 0 is examined first: nothing is judged without what it is held against."""
-    if (request.update == 0) != (reference is None):
-        raise GateError(
-            f"update {request.update} is examined {'without' if reference is None else 'with'} a receipt at update 0",
-            field="qc.reference",
-            rule="the receipt at update 0, for every checkpoint but that",
-        )
-    if reference is not None and (reference.suite != request.suite or reference.update != 0):
-        raise GateError(
-            "the reference is not the receipt at update 0 of this suite",
-            field="qc.reference",
-            value=reference.digest,
-            rule=f"update 0 under {request.suite}",
-        )

@@ -49,7 +49,8 @@ from raykit.train.revision import Git
 from raykit.train.state import Live, hold
 from raykit.work.examined import Examined
 from raykit.work.panels import GAP_PX, SEEN_PX, Picture, sheet
-from raykit.work.qc_unit import Bench, TrialsBench
+from raykit.work.qc_trials import TrialsBench
+from raykit.work.qc_unit import Bench
 
 TESTS = Path(__file__).parents[1]
 PROBE = (TESTS / "probe" / "recipe.py").read_text()

@@ -390,7 +390,7 @@ def test_a_canary_projects_time_and_cost_with_its_uncertainty() -> None:
     assert isinstance(found, CanaryPassed)
     assert (found.units, found.rows, found.took_ms, found.peak_bytes) == (2, rows(20), 5000, 5_000_000)
     assert (found.low_ms, found.whole_ms, found.high_ms) == (200_000, 250_000, 300_000)
-    # four workers at the slowest pace; each sets up once (60 s), and has its first unit made twice (63 s): 792 s of 1.79
+    # four workers at the slowest pace; each sets up once (60 s) and makes its first unit twice (63 s): 792 s of 1.79
     # an hour, and the margin
     assert found.worst_cost == pytest.approx(792 / 3600 * 1.79e6 * 1.05, abs=1)
     assert judged(of, [receipt(of, 0)], {0: 2000}, rate=0).worst_cost == 0

@@ -107,6 +107,7 @@ class _Cannot:
 
 def _own_bench(whose: Whose, elsewhere: Elsewhere) -> Maker:
     """Imported here, and not above: it brings torch, which a pool does without."""
-    from raykit.work.qc_unit import Bench, TrialsBench
+    from raykit.work.qc_trials import TrialsBench
+    from raykit.work.qc_unit import Bench
 
     return partial(Bench if isinstance(whose, str) else TrialsBench, elsewhere=elsewhere)
