@@ -681,7 +681,7 @@ def test_a_unit_without_a_picture_is_crossed_out_in_its_row(
         assert json.loads(opened.info["panels"]) == ["input", "drawn"], "what they are called"
     gone = job.roster.shown[1]
     monkeypatch.setattr(
-        "raykit.work.qc_unit.names_of", lambda *_: [n if n != gone else "x" for n in job.data.ids]
+        "raykit.work.qc_places.names_of", lambda *_: [n if n != gone else "x" for n in job.data.ids]
     )
     found = pixels(job.bench("gone")(asked, key, None).pictures["panels.png"])
     assert found.shape[1] == whole.shape[1]
