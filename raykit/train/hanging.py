@@ -166,7 +166,9 @@ def require_all_saved(
             raise _refused(name, "an optimizer trains it")
     wanted = {name: each for name, each in beside.items() if not _is_copy_of(name, each, beside, model)}
     for name in beside.keys() - wanted.keys():
-        raise _refused(name, "it is the model as it was built, whatever is trained")
+        raise _refused(
+            name, "it is a copy of the model, and whoever resumes or examines begins with a new one"
+        )
     if not wanted:
         return
     other = tensors_beside(*remake(), named)
@@ -286,6 +288,6 @@ def _refused(name: str, why: str) -> GateError:
         f"{what} is a {'network' if network else 'tensor'} that no checkpoint holds: {why}",
         field=what,
         rule="everything that scores or draws comes from the checkpoint",
-        remedy="make it a part of the model (a submodule, or a persistent buffer), or give the recipe a state_dict() "
-        "and a load_state_dict() that hold it",
+        remedy="make it a part of the model (a submodule, or a persistent buffer), or give the recipe state_dict() "
+        "and load_state_dict() that hold it",
     )

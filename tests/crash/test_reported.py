@@ -38,7 +38,7 @@ def of_the_checkpoint(task: Task, folder: Path) -> tuple[EvaluationRow, dict[str
     restore_model(built.live.model, files[MODEL])
     with looking(inputs.recipe, built.live.model) as asked:
         found = evaluate(inputs.plan, asked, built, alone(), inputs.keyed("development"), commit.update)
-    return reported, found
+    return reported, found.metrics
 
 
 def test_two_ranks_with_batch_statistics_report_what_the_commit_holds(
