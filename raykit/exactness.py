@@ -122,6 +122,18 @@ def of_run(state: RunState, harmless: Set[str] = frozenset()) -> Class:
     return Class(found, "replayed" if any(map(_equal_replay, state.compared)) else "declared")
 
 
+def words_of(event: Compared) -> str:
+    """One comparison: what was equal, or the first thing that is not, and whether it had to be."""
+    updates = f"updates {event.first:,} to {event.last:,}"
+    what = "trained again" if event.how == "overlap" else "replayed in another process"
+    if event.difference is not None:
+        allowed = "" if event.lowers is not None else ", as its class allows"
+        return f"{updates}, {what}: not equal{allowed}; first at {event.difference.words}"
+    counts = ((event.rows, "row"), (event.evaluations, "evaluation"), (event.manifests, "checkpoint"))
+    told = ", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in counts if count)
+    return f"{updates}, {what}: equal to the bit ({told})"
+
+
 def _resting(exactness: Exactness, state: RunState, update: int) -> Class:
     if exactness != "exact":
         return Class(exactness)
@@ -165,4 +177,5 @@ __all__ = [
     "of_attempt",
     "of_commit",
     "of_run",
+    "words_of",
 ]

@@ -15,7 +15,7 @@ from typing import Final
 from raykit import exactness
 from raykit.plan import Plan
 from raykit.reconcile import RunState
-from raykit.records import AttemptStarted, Commit, Compared
+from raykit.records import AttemptStarted, Commit
 
 BEYOND: Final = 2
 """So many updates after the second checkpoint are compared too, where they are recorded."""
@@ -166,14 +166,6 @@ def needs(attempt: AttemptStarted) -> str:
     return f"needs {attempt.world_size} x {kind.removeprefix('NVIDIA ')}"
 
 
-def told(event: Compared) -> str:
-    """`replayed 1,800 to 2,000 in another process: equal to the bit`."""
-    done = "replayed" if event.how == "replay" else f"attempt {event.attempt} trained again"
-    where = " in another process" if event.how == "replay" else ""
-    found = "equal to the bit" if event.difference is None else f"NOT equal: {event.difference.words}"
-    return f"{done} {event.first - 1:,} to {event.last:,}{where}: {found}"
-
-
 __all__ = [
     "Span",
     "alike",
@@ -184,7 +176,6 @@ __all__ = [
     "needs",
     "same_facts",
     "span_of",
-    "told",
     "why_none",
     "why_not_replayed",
     "within_share",

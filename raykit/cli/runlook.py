@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from raykit.cli import look, output, setlines
 from raykit.cli import money as show_money
+from raykit.exactness import words_of
 
 if TYPE_CHECKING:
     from raykit.read import PauseView, RunView
-    from raykit.records import Commit, Compared
+    from raykit.records import Commit
 
 
 def run_lines(
@@ -73,7 +74,7 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
         yield "fell", f"to {fall.to} at update {output.count(fall.update)}: {fall.words}"
     for event in view.compared:
         if event.lowers is None:
-            yield "compared", comparison(event)
+            yield "compared", words_of(event)
     planned = f" of {output.count(view.updates)}" if view.updates else ""
     yield "update", f"{output.count(view.update)}{planned}"
     if view.ratio is not None:
@@ -98,17 +99,6 @@ def _run_facts(view: RunView, now: float) -> Iterator[tuple[str, str]]:
         yield "plan", f"{view.lock.name}, lock {output.short(view.lock.digest)}"
         yield "code", output.short(view.lock.code)
         yield "members", output.short(view.lock.data)
-
-
-def comparison(event: Compared) -> str:
-    """One comparison that lowered nothing, in words."""
-    updates = f"updates {output.count(event.first)} to {output.count(event.last)}"
-    what = "trained again" if event.how == "overlap" else "replayed in another process"
-    if event.difference is not None:
-        return f"{updates}, {what}: not equal, as its class allows; first at {event.difference.words}"
-    counts = ((event.rows, "row"), (event.evaluations, "evaluation"), (event.manifests, "checkpoint"))
-    told = ", ".join(look.many(count, name) for count, name in counts if count)
-    return f"{updates}, {what}: equal to the bit ({told})"
 
 
 def origin(view: RunView) -> str:

@@ -229,8 +229,8 @@ def _rows_line(rows: tuple[float, int, int] | None) -> list[str]:
 
 def _event(event: object, view: RunView) -> str | None:
     from raykit import records as r
+    from raykit.exactness import words_of
     from raykit.read.view import ended_word
-    from raykit.replays import told
 
     match event:
         case r.Launched():
@@ -244,7 +244,7 @@ def _event(event: object, view: RunView) -> str | None:
                 f"checkpoint {output.count(event.update)} ({event.reason}, {output.size(event.size_bytes)})"
             )
         case r.Compared():
-            return told(event)
+            return words_of(event)
         case r.Unreplayed():
             return f"not replayed: {event.why}"
         case r.Superseded():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from raykit.exactness import Fall, falls
+from raykit.exactness import Fall, falls, words_of
 from raykit.fleet.site import Site
 from raykit.pauses import Acts
 from raykit.reconcile import RunState, falls_short
@@ -50,7 +50,7 @@ class Fallen:
         self._compared = len(state.compared)
         for event in new:
             if event.lowers is None and self._is_own(event, state):
-                self._say(told(event))
+                self._say(words_of(event))
 
     def _own(self, state: RunState, acts: Acts) -> Iterator[Fall]:
         """What lowered the run in attempts of this launch: a person has answered what came before it."""
@@ -68,20 +68,6 @@ class Fallen:
     def _pause(self, fall: Fall) -> None:
         scope, person = f"experiment:{self._site.name}", f"launch {self._launch}"
         pause(self._site.store, scope, cause="exactness", reason=fall.words, person=person, at=time.time())
-
-
-def told(event: Compared) -> str:
-    """One line of a comparison that lowered nothing."""
-    updates = f"updates {event.first:,} to {event.last:,}"
-    what = "trained again" if event.how == "overlap" else "replayed in another process"
-    if event.difference is None:
-        return f"{updates}, {what}: equal to the bit ({_counts(event)})"
-    return f"{updates}, {what}: not equal, as a resume of its class may be; first at {event.difference.words}"
-
-
-def _counts(event: Compared) -> str:
-    counts = (("rows", event.rows), ("evaluations", event.evaluations), ("checkpoints", event.manifests))
-    return ", ".join(f"{count:,} {what}" for what, count in counts if count)
 
 
 def _before(state: RunState) -> str:

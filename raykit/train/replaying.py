@@ -21,10 +21,11 @@ import torch
 
 from raykit.data.randomness import HASH_SEED
 from raykit.errors import FencedError, LeaseLostError, RaykitError
+from raykit.exactness import words_of
 from raykit.plan import Plan
 from raykit.reconcile import require_attempt
 from raykit.records import Compared, Record, RunEntry, Unreplayed
-from raykit.replays import Span, deadline_s, is_replayed, span_of, told, why_none, within_share
+from raykit.replays import Span, deadline_s, is_replayed, span_of, why_none, within_share
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
 from raykit.store.people import read_acts
@@ -194,7 +195,7 @@ class Replays:
             shutil.rmtree(Path(meeting.removeprefix("file://")).parent, ignore_errors=True)
         if found is not None:
             found = found.model_copy(update={"took_s": took_s})
-            print(f"{told(found)} ({took_s:.1f} s)", flush=True)
+            print(f"{words_of(found)} ({took_s:.1f} s)", flush=True)
         return True, found or self._missed(span, why or "its process left no answer", took_s)
 
     def _wait(self, child: Child, name: str, until: float) -> str | None:

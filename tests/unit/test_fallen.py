@@ -96,7 +96,7 @@ def test_a_lower_class_that_differs_pauses_nobody(tmp_path: Path) -> None:
     run.say(OVERLAP.model_copy(update={"lowers": None}))
     run.heed()
     (line,) = run.told
-    assert line.startswith("updates 11 to 12, trained again: not equal, as a resume of its class may be")
+    assert line.startswith("updates 11 to 12, trained again: not equal, as its class allows")
     assert run.pauses() == []
 
 

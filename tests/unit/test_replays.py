@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from raykit import replays
+from raykit.exactness import words_of
 from raykit.plan import Plan, load_plan
 from raykit.reconcile import RunState
 from raykit.records import (
@@ -24,7 +25,7 @@ from raykit.records import (
     TermRow,
     Unreplayed,
 )
-from raykit.replays import Span, span_of, told, why_not_replayed, within_share
+from raykit.replays import Span, span_of, why_not_replayed, within_share
 from raykit.train.overlap import difference_of
 
 D = "0" * 64
@@ -159,11 +160,13 @@ def test_why_nobody_has_replayed_a_run() -> None:
 
 
 def test_what_came_of_one_is_told() -> None:
-    assert told(EQUAL) == "replayed 1,800 to 2,000 in another process: equal to the bit"
+    assert words_of(EQUAL).startswith(
+        "updates 1,801 to 2,000, replayed in another process: equal to the bit ("
+    )
     unequal = EQUAL.model_copy(
         update={"difference": FirstDifference(update=1801, what="terms.fit.value", was="0.25", now="0.5")}
     )
-    assert told(unequal).endswith("NOT equal: update 1,801, terms.fit.value: 0.25 -> 0.5")
+    assert words_of(unequal).endswith("first at update 1,801, terms.fit.value: 0.25 -> 0.5")
 
 
 def row(value: float, *, loss: float | None = None, reference: float | None = 1.0) -> Row:
