@@ -38,7 +38,7 @@ from raykit.train.hidden.walk import Roots
 from raykit.train.loader import Keyed, names_of
 from raykit.train.looking import looking
 from raykit.train.rows import Figures
-from raykit.train.schedule import step_through
+from raykit.train.schedule import require_steppable, step_through
 from raykit.train.state import Capture, hold, restore
 from raykit.train.step import Asked, Stepper
 
@@ -89,14 +89,14 @@ def gate_key(
 
 
 def first_gate(bench: Bench, key: str) -> GateResult:
-    """Look at update 1 and everything that it touched; the schedule is stepped through before.
+    """Look at update 1 and everything that it touched, and at what is left of the schedule.
 
     Raises:
         GateError: a dtype is not what the plan declares or cannot be computed with, or the schedule does not last as
             long as the run.
     """
-    schedule = _schedule(bench)
-    first = _undisturbed(bench).first
+    trace = _undisturbed(bench)
+    first = trace.first
     assert first is not None
     bad_somewhere = bench.gang.any(bool(first.bad))
     loss = sum(value * weight for _, value, weight, *_ in first.figures.terms)
@@ -112,16 +112,9 @@ def first_gate(bench: Bench, key: str) -> GateResult:
         key=key,
         passed=not bad_somewhere and first.idle is None,
         scope=f"1 update of {bench.plan.run.batch} examples on {bench.gang.world} ranks",
-        found="; ".join([found, *schedule, *first.said]),
+        found="; ".join([found, *([trace.schedule] if trace.schedule else []), *first.said]),
         took_s=round(first.took_s, 3),
     )
-
-
-def _schedule(bench: Bench) -> list[str]:
-    said: list[str | None] = []
-    with bench.apart() as world:
-        bench.gang.all_agree(lambda: said.append(step_through(world.built, bench.plan.run.updates)))
-    return [each for each in said if each is not None]
 
 
 def resume_gate(bench: Bench, key: str) -> GateResult:
@@ -183,6 +176,8 @@ class Trace:
     metrics: Mapping[str, float | None]
     """Of a few rows, after the last update."""
     moments: Moments
+    schedule: str | None
+    """How far the schedule was stepped through, by the run that both gates look at."""
     took_s: float
 
 
@@ -204,6 +199,7 @@ def _run(bench: Bench, files: Mapping[str, bytes], *, after: int) -> Trace:
 
 def _trained(bench: Bench, world: World, files: Mapping[str, bytes], after: int, start: float) -> Trace:
     rank, built = bench.gang.rank, world.built
+    bench.gang.all_agree(lambda: require_steppable(built.live))
     if bench.gang.device.type == "cpu":
         require_norms(built.live.model)
     restore(built.live, files, rank=rank)
@@ -231,6 +227,8 @@ def _trained(bench: Bench, world: World, files: Mapping[str, bytes], after: int,
     _monitored(bench, world)
     trained = snapshot(world.roots)
     answer = _asked_again(bench, world, stepper)
+    moments = Moments(start=begun, stepped=stepped, end=trained, again=snapshot(world.roots), answer=answer)
+    schedule = _schedule(bench, built) if bench.undisturbed is None and middle else None
     return Trace(
         restored=wrong,
         first=first,
@@ -238,11 +236,17 @@ def _trained(bench: Bench, world: World, files: Mapping[str, bytes], after: int,
         end=end,
         batches=tuple(batches),
         metrics=metrics,
-        moments=Moments(
-            start=begun, stepped=stepped, end=trained, again=snapshot(world.roots), answer=answer
-        ),
+        moments=moments,
+        schedule=schedule,
         took_s=time.perf_counter() - start,
     )
+
+
+def _schedule(bench: Bench, built: Built) -> str | None:
+    """How far what is left of the schedule goes; the world is used up by that."""
+    said: list[str | None] = []
+    bench.gang.all_agree(lambda: said.append(step_through(built, bench.plan.run.updates)))
+    return said[0]
 
 
 def _first(bench: Bench, built: Built, figures: Figures, start: float) -> First:

@@ -16,6 +16,7 @@ import torch
 
 from raykit.errors import GateError, RaykitError
 from raykit.train.build import Built
+from raykit.train.state import Live
 
 STEPS_FOR_S = 2.0
 
@@ -45,8 +46,20 @@ def step_schedule(scheduler: Any, update: int) -> None:
         ) from error
 
 
+def require_steppable(live: Live) -> None:
+    """Let only an optimizer and a schedule pass that are stepped with nothing, at a rate that is one.
+
+    Raises:
+        GateError: one needs a closure or a metric, or a learning rate is none.
+    """
+    _require_no_closure(live.optimizer)
+    _require_rates(live.optimizer, 0)
+    if live.scheduler is not None:
+        _require_no_metric(live.scheduler)
+
+
 def step_through(built: Built, updates: int, *, clock: Callable[[], float] = time.perf_counter) -> str | None:
-    """Step a schedule through the run that it is for, or for two seconds; what is given is used up.
+    """Step a schedule through what is left of its run, or for two seconds; what is given is used up.
 
     Returns how far it came; None where there is no schedule.
 
@@ -55,12 +68,10 @@ def step_through(built: Built, updates: int, *, clock: Callable[[], float] = tim
             optimizer cannot step without a closure.
     """
     live, until = built.live, clock() + STEPS_FOR_S
-    _require_no_closure(live.optimizer)
-    _require_rates(live.optimizer, 0)
+    require_steppable(live)
     if live.scheduler is None:
         return None
-    _require_no_metric(live.scheduler)
-    done = 0
+    done = live.progress.update
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the optimizer was not stepped first
         while done < updates and clock() < until:
