@@ -114,6 +114,7 @@ def test_the_recipe_in_the_documentation(tmp_path: Path) -> None:
     taken_as_it_is(*(frozen_run(tmp_path / name, documented()) for name in ("undisturbed", "failed")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", sorted(path.parent.name for path in TOP.glob("jobs/*/plan.toml")))
 def test_a_job_that_ships(job: str, tmp_path: Path) -> None:
     """As it is, but for its length."""

@@ -103,7 +103,7 @@ def ran(launches: Launches, *, before: int = 0) -> Compared:
     return found
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_a_clean_run_is_replayed_in_another_process_and_is_equal(
     workers: str, nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +118,14 @@ def test_a_clean_run_is_replayed_in_another_process_and_is_equal(
     assert "exact (replayed)" in raykit("show", "tiny", "--root", launches.task.root).out
 
 
-@pytest.mark.parametrize("variant", [BY_TIME, BY_URANDOM, BY_ENVIRON], ids=["time", "urandom", "environ"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(BY_TIME, id="time", marks=pytest.mark.long),
+        pytest.param(BY_URANDOM, id="urandom"),
+        pytest.param(BY_ENVIRON, id="environ", marks=pytest.mark.long),
+    ],
+)
 def test_what_only_the_process_knows_is_found_and_the_class_falls(
     variant: str, nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -153,6 +160,7 @@ def test_a_replay_that_fails_is_recorded_and_fails_nothing(
     check_invariants(LocalStore(launches.task.root))
 
 
+@pytest.mark.long
 def test_a_replay_ends_with_its_time_and_status_says_so(
     nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,7 +173,8 @@ def test_a_replay_ends_with_its_time_and_status_says_so(
     assert "tiny: exact (declared), not replayed: it took longer than its time" in said.out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_replay_ends_with_its_gang_and_is_made_at_the_next_occasion(
     number: signal.Signals, nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -187,6 +196,7 @@ def test_a_replay_ends_with_its_gang_and_is_made_at_the_next_occasion(
     assert state_of(launches.task).commits == stopped.commits, "nothing is trained on"
 
 
+@pytest.mark.long
 def test_a_replay_that_costs_little_is_made_early_and_once(nursery: Nursery, tmp_path: Path) -> None:
     """Training waits for it, and goes on to what it would have come to without."""
     edits = {"updates": "60", "workers": "2", "replay_share": "1.0"}
@@ -201,6 +211,7 @@ def test_a_replay_that_costs_little_is_made_early_and_once(nursery: Nursery, tmp
     assert rows_bits(early) == rows_bits(never.task)
 
 
+@pytest.mark.long
 def test_what_a_resume_began_with_is_not_what_is_restored(nursery: Nursery, tmp_path: Path) -> None:
     """From there, what no checkpoint holds began anew once already: it would be equal, and show nothing."""
     launches = of(nursery, tmp_path)

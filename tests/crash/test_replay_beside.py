@@ -125,6 +125,7 @@ def test_a_replay_is_left_alone(
     assert state_of(launches.task) == before
 
 
+@pytest.mark.long
 def test_what_the_gang_could_not_make_is_made_by_whoever_examines_next(
     nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -180,6 +180,7 @@ def test_a_later_revision_records_more_than_it_did(resumed: tuple[Any, ...]) -> 
 # --- the set that was half made -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_set_under_way_is_finished_under_its_own_contract(before: Before) -> None:
     """What was published stays, the rest is made, and all of it is what the contract makes in one process."""
     was, published = before.bytes(), genray.published(before.root)

@@ -112,6 +112,7 @@ class Variant(Tiny):
 """
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray, when its trainer is imported
 def test_a_rank_trains_on_what_it_was_granted(local: LocalRay, tmp_path: Path) -> None:
     """Which is none, on a machine that has two: so it trains on CPUs."""
