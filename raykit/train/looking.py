@@ -12,7 +12,7 @@ keyed and put back elsewhere, and keep caches, also in buffers that are not pers
 
 from __future__ import annotations
 
-import pickle
+import copy
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from raykit.data.content import content_digest
 from raykit.errors import GateError
 from raykit.train.build import evaluating
 from raykit.train.hanging import hanging, of_model
@@ -192,7 +193,7 @@ class Watch:
 
     def _generator_changes(self) -> Iterator[str]:
         for name, generator, state in self._generators:
-            if _state(generator) != state:
+            if content_digest(_state(generator)) != content_digest(state):
                 _set_state(generator, state)
                 yield f"draws from {name}"
 
@@ -316,9 +317,9 @@ def _state(generator: Any) -> Any:
         case torch.Generator():
             return generator.get_state().numpy().tobytes()
         case np.random.Generator():
-            return pickle.dumps(generator.bit_generator.state)
+            return copy.deepcopy(generator.bit_generator.state)
         case np.random.RandomState():
-            return pickle.dumps(generator.get_state(legacy=False))
+            return copy.deepcopy(generator.get_state(legacy=False))
     return generator.getstate()
 
 
@@ -327,9 +328,9 @@ def _set_state(generator: Any, state: Any) -> None:
         case torch.Generator():
             generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
         case np.random.Generator():
-            generator.bit_generator.state = pickle.loads(state)  # noqa: S301 - its own bytes, of a moment ago
+            generator.bit_generator.state = state
         case np.random.RandomState():
-            generator.set_state(pickle.loads(state))  # noqa: S301
+            generator.set_state(state)
         case _:
             generator.setstate(state)
 

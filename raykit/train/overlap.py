@@ -15,10 +15,11 @@ from typing import Any
 from raykit.errors import CorruptError, NotFoundError
 from raykit.exactness import least, measured
 from raykit.history import SAME_BUT
-from raykit.ids import canonical
+from raykit.ids import canonical, sha256
 from raykit.reconcile import RunState
 from raykit.records import (
     AttemptStarted,
+    Commit,
     Compared,
     EvaluationRow,
     Exactness,
@@ -61,6 +62,7 @@ class Overlap:
         self._after = 0 if mine.resume is None else mine.resume.update
         self._segments = [event for event in state.events if isinstance(event, Segment)]
         self._segments = [segment for segment in self._segments if segment.last > self._after]
+        self._committed = {event.key: event.sha256 for event in state.events if isinstance(event, Commit)}
         self._attempts = {attempt.attempt: attempt for attempt in state.attempts}
         self._last = max((s.last for s in self._segments if s.series == "train"), default=self._after)
         self._read: dict[Series, tuple[Segment, Mapping[int, AnyRow]]] = {}
@@ -108,20 +110,21 @@ class Overlap:
         return held[1].get(update)
 
     def _same_update(self, manifest: Manifest) -> list[Compared]:
-        for attempt in sorted(self._attempts, reverse=True):
-            earlier = patiently(partial(self._manifest, manifest.update, attempt), hold_s=self._hold_s)
+        for attempt in sorted(self._attempts.keys() - {self._mine.attempt}, reverse=True):
+            key = layout.checkpoint(*self._run, manifest.update, attempt, MANIFEST)
+            earlier = patiently(partial(self._bytes, key), hold_s=self._hold_s)
             if earlier is not None:
-                return self._differs("manifests", attempt, manifest.update, _of_files(earlier, manifest))
+                found = _of_manifests(key, earlier, manifest, committed=key in self._committed)
+                return self._differs("manifests", attempt, manifest.update, found)
         return []
 
-    def _manifest(self, update: int, attempt: int) -> Manifest | None:
-        if attempt == self._mine.attempt:
-            return None
-        key = layout.checkpoint(*self._run, update, attempt, MANIFEST)
+    def _bytes(self, key: str) -> bytes | None:
+        """An earlier manifest; None if it was never written, or was damaged after its commit."""
         try:
-            return Manifest.from_bytes(self._store.get(key, max_bytes=MAX_MANIFEST_BYTES), key)
-        except (NotFoundError, CorruptError):  # never written, or damaged since
+            data = self._store.get(key, max_bytes=MAX_MANIFEST_BYTES)
+        except (NotFoundError, CorruptError):
             return None
+        return data if self._committed.get(key, sha256(data)) == sha256(data) else None
 
     # --- what is said ---------------------------------------------------------------------------------------
 
@@ -213,6 +216,15 @@ def _unequal(was: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Itera
             yield from _unequal(before, after, inner)
         elif canonical(before) != canonical(after):
             yield f"{path}{name}", before, after
+
+
+def _of_manifests(key: str, was: bytes, now: Manifest, *, committed: bool) -> tuple[str, Any, Any] | None:
+    """The first difference of two checkpoints of one update. One that nobody committed is not parsed."""
+    if was == now.to_bytes():
+        return None
+    if not committed:
+        return MANIFEST, sha256(was)[:12], sha256(now.to_bytes())[:12]
+    return _of_files(Manifest.from_bytes(was, key), now)
 
 
 def _of_files(was: Manifest, now: Manifest) -> tuple[str, Any, Any] | None:

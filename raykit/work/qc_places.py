@@ -50,7 +50,11 @@ def room_of(store: ObjectStore, experiment: str, suite: Suite, folder: Path) -> 
 
 
 def places_of(roster: Roster, dataset: Any, only: Collection[str] | None) -> list[Place]:
-    """Where each unit of the roster is in the data, each with the content that it had when it was drawn."""
+    """Where each unit of the roster is in the data, each with the content that it had when it was drawn.
+
+    Raises:
+        GateError: some have another content.
+    """
     index = {name: place for place, name in enumerate(names_of(len(dataset), getattr(dataset, "ids", None)))}
     places, changed = [], []
     for unit in roster.units:
@@ -89,12 +93,21 @@ def _content(dataset: Any, index: int) -> str | None:
 
 
 def require_bound(what: str, found: str, wanted: str) -> None:
+    """Let only what was asked for be examined.
+
+    Raises:
+        GateError: it is another one.
+    """
     if found != wanted:
         raise GateError(f"this is another {what}", field=f"qc.{what}", value=found, rule=wanted)
 
 
 def require_reference(request: Request, reference: Receipt | None) -> None:
-    """Update 0 is examined first: nothing is judged without what it is held against."""
+    """Update 0 is examined first: nothing is judged without what it is held against.
+
+    Raises:
+        GateError: the receipt at update 0 is not there, or is another one.
+    """
     if (request.update == 0) != (reference is None):
         raise GateError(
             f"update {request.update} is examined {'without' if reference is None else 'with'} a receipt at update 0",
