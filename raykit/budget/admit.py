@@ -104,7 +104,8 @@ def admit(
         raise GateError(
             f"{request.experiment}: the {failed} gate has failed, and no repair is recorded",
             rule=f"{NEXT_STEPS}; full runs wait for a recorded repair and a check that passes again",
-            remedy=f'raykit resume {request.experiment} --repair "what you changed"',
+            remedy='raykit launch PLAN --repair "what you changed" --by NAME, with the mended recipe or plan; '
+            f'with what is frozen: raykit resume {request.experiment} --repair "what you changed" --by NAME',
         )
     terms = _at_newest_rate(book, allocation, request)
     room = room_left(book, allocation, request.line, request.projection, now=now)

@@ -77,6 +77,8 @@ def _record(outcome: Outcome) -> dict[str, object]:
         "update": outcome.update,
         "already": outcome.already,
         "detail": outcome.detail,
+        "remedy": outcome.remedy,
+        "class": outcome.exactness,
         "cancelled": outcome.cancelled,
         "ratio": outcome.ratio,
         "curves": list(outcome.curves),
@@ -85,6 +87,10 @@ def _record(outcome: Outcome) -> dict[str, object]:
         "cost_micros": outcome.cost,
         "exit_code": outcome.exit_code,
     }
+
+
+GATE_FAILED = " gate failed: "
+"""So a failed gate is told: nothing full starts again before a repair is recorded."""
 
 
 def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
@@ -101,6 +107,7 @@ def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
             ratio = "" if outcome.ratio is None else f", ratio {outcome.ratio:.3f} (no skill 1.000)"
             early = f" ({outcome.detail})" if outcome.detail else ""
             head = f"{name} is {'complete' if _is_whole(outcome) else 'trained'} at update {update}{early}{ratio}."
+            head += "" if outcome.exactness is None else f"\n  class    {outcome.exactness}"
             tail = f"\n  next     raykit show {name}{at}   raykit history {name}{at}   raykit check{at}"
         case "paused" | "preempted" if outcome.cancelled:
             head = (
@@ -133,9 +140,12 @@ def _text(outcome: Outcome, site: Site, lifted: InForce | None = None) -> str:
             tail = "".join(f"\n  continue {command}" for command in ways)
         case _:
             head = f"{name} {outcome.reason} at update {update}: {outcome.detail or 'see the log'}"
+            repair = ' --repair "what you changed" --by NAME' if GATE_FAILED in (outcome.detail or "") else ""
             tail = (
-                f"\n  look     raykit logs {name}{at}"
-                f"\n  continue raykit launch PLAN{at} after a fix; unchanged: raykit resume {name}{at}"
+                (f"\n  pass     {outcome.remedy}" if outcome.remedy else "")
+                + f"\n  look     raykit logs {name}{at}"
+                + f"\n  continue raykit launch PLAN{repair}{at} after a fix of recipe or plan; "
+                + f"unchanged: raykit resume {name}{repair}{at}"
             )
     return head + _health(outcome, site) + _cost(outcome, site) + pictures + _qc(outcome, site) + tail
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +49,16 @@ def record_repair(site: Site, what: str, person: str) -> None:
             field="--repair",
             remedy="leave --repair out",
         )
+
+
+def repair_option(store: ObjectStore, name: str, harmless: Sequence[str], person: str) -> str:
+    """What going on needs beside, where a gate has failed over state that is said to be harmless now."""
+    from raykit.store.log import RunLog
+
+    log = RunLog(store, name, "main", by="reader")
+    log.refresh()
+    said = f"{', '.join(harmless)} is harmless"
+    return f' --repair "{said}" --by {person}' if log.state.failed else ""
 
 
 def _needing_words(site: Site) -> InForce | None:

@@ -108,7 +108,7 @@ def _status_row(view: RunView) -> tuple[str, ...]:
         dev,
         NONE if view.qc is None else qc_cell(view.qc),
         show_money.spent(view.money),
-        "inexact" if view.falls and view.health == "ok" else view.health,
+        view.exactness.exactness if view.falls and view.exactness and view.health == "ok" else view.health,
     )
 
 

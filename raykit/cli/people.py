@@ -13,6 +13,7 @@ from raykit.cli import money as show_money
 from raykit.cli import output, setlines
 from raykit.cli.accounts import experiment_ledger, known_plan, ledger_of, projection_now
 from raykit.cli.following import run_name
+from raykit.cli.lifting import repair_option
 from raykit.cli.options import (
     DEFAULT_ROOT,
     By,
@@ -442,6 +443,7 @@ def approve_harmless(
     store = open_root(root).store
     event = Harmless(names=names, reason=why, person=person)
     said = say_harmless(store, name, event, at=time.time())
+    repair = repair_option(store, name, names, person)
     if as_json:
         output.print_json({**event.plain(), "experiment": name, "new": said.new})
         return
@@ -450,7 +452,7 @@ def approve_harmless(
             f"  harmless{again(said.new)} for {name}: {', '.join(names)}",
             f"  because  {why} ({person})",
             "  not      anything else that a resume loses; a difference in what is trained counts as before",
-            f"  continue raykit resume {name}{at_root(root)}",
+            f"  continue raykit resume {name}{repair}{at_root(root)}",
         ]
     )
 

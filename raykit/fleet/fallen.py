@@ -23,6 +23,8 @@ class Fallen:
         self._site = site
         self._launch = launch
         self._say = say
+        self.harmless = frozenset(site.plan.run.harmless)
+        """What lowers nothing, as the plan says, and people as far as they were heard."""
         self._told: set[str] = set()
         self._compared = 0
 
@@ -58,7 +60,8 @@ class Fallen:
             compared=[event for event in state.compared if not self._is_own(event, state)],
             undeclared=[event for event in state.undeclared if not self._is_own(event, state)],
         )
-        harmless = acts.harmless | frozenset(self._site.plan.run.harmless)
+        self.harmless |= acts.harmless
+        harmless = self.harmless
         answered = {fall.words for fall in falls(before, harmless)}
         yield from (fall for fall in falls(state, harmless) if fall.words not in answered)
 

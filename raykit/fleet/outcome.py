@@ -19,9 +19,13 @@ class Outcome:
     update: int
     already: bool = False
     detail: str | None = None
+    remedy: str | None = None
+    """What would pass, where something was refused."""
     cause: Cause | None = None
     cancelled: bool = False
     """A person ended its experiment for good while it ran."""
+    exactness: str | None = None
+    """Its class in words, such as `exact (replayed)`; None if it has not begun."""
     ratio: float | None = None
     curves: tuple[str, ...] = ()
     qc: QcRead | None = None

@@ -23,6 +23,7 @@ from raykit.errors import (
     StoreUnavailableError,
     UnknownOutcomeError,
 )
+from raykit.exactness import of_run
 from raykit.fleet.claim import Claimed
 from raykit.fleet.fallen import Fallen
 from raykit.fleet.follow import Followed, Glimpse
@@ -477,8 +478,10 @@ class RunLoop:
             reason=ended.reason,
             update=ended.update,
             detail=ended.detail,
+            remedy=ended.remedy,
             cause=ended.cause,
             cancelled=self._cancelled,
+            exactness=of_run(state, self._fallen.harmless).words,
             ratio=rows[-1].ratio if rows else None,
             curves=tuple(self._pictures.drawn.values()),
         )

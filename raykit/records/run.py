@@ -225,6 +225,8 @@ class AttemptEnded(Record):
     detail: str | None = None
     cause: Cause | None = None
     """Why it was paused, where it was a pause and not a signal."""
+    remedy: str | None = None
+    """What would pass, where something was refused."""
 
 
 RunEvent = Annotated[

@@ -39,6 +39,7 @@ class Ending:
     update: int
     detail: str | None = None
     cause: Cause | None = None
+    remedy: str | None = None
 
 
 class Saves(Protocol):

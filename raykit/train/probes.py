@@ -393,21 +393,26 @@ def _judge(
     if twins_differ:
         return (
             "state-exact",
-            f"two undisturbed runs differ here too; what is restored is equal{lost.hint}",
+            f"two undisturbed runs differ here too, in {_between(undisturbed, twin)}; "
+            f"what is restored is equal{lost.hint}",
         )
-    names = sorted(name for name in undisturbed.end if undisturbed.end[name] != resumed.end.get(name))
-    if not names and undisturbed.metrics != resumed.metrics:
-        names = [
-            f"development {name}"
-            for name, value in undisturbed.metrics.items()
-            if resumed.metrics.get(name) != value
-        ]
-    if not names and undisturbed.moments.answer != resumed.moments.answer:
-        names = [f"the loss of the rows of updates 1 to {STOP}, asked for once more"]
+    said = "; run.harmless covers state, and not what is trained or scored by it" if bench.harmless else ""
     return (
         "inexact",
-        f"undisturbed runs agree, the resumed one differs in {', '.join(names) or 'another rank'}{lost.hint}",
+        f"undisturbed runs agree, the resumed one differs in {_between(undisturbed, resumed)}{lost.hint or said}",
     )
+
+
+def _between(one: Trace, other: Trace) -> str:
+    """What two runs differ in, as this rank has it."""
+    names = sorted(name for name in one.end if one.end[name] != other.end.get(name))
+    if not names:
+        names = [
+            f"development {name}" for name, value in one.metrics.items() if other.metrics.get(name) != value
+        ]
+    if not names and one.moments.answer != other.moments.answer:
+        names = [f"the loss of the rows of updates 1 to {STOP}, asked for once more"]
+    return ", ".join(names) or "another rank"
 
 
 def _shown(trace: Trace) -> tuple[Any, ...]:

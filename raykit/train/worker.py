@@ -165,7 +165,8 @@ class _Attempt:
         except RaykitError as error:
             alone = not self._gang.leave(wait_s=LEAVE_S)
             if (self._gang.leads or alone) and not isinstance(error, FencedError):
-                self._end(stamp, rows, Ending(reason="failed", update=0, detail=f"{error.kind}: {error}"))
+                why = f"{error.kind}: {error}"
+                self._end(stamp, rows, Ending(reason="failed", update=0, detail=why, remedy=error.remedy))
             if alone:
                 raise RankAloneError(f"rank {self._gang.rank} ends alone: {error}") from error
             raise
@@ -473,6 +474,7 @@ class _Attempt:
                 update=update,
                 detail=ending.detail,
                 cause=ending.cause,
+                remedy=ending.remedy,
             )
             return [ended] if replayed is None else [replayed, ended]
 

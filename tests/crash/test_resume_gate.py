@@ -217,7 +217,7 @@ def test_noise_that_does_not_repeat_is_state_exact_and_refused_under_exact(
     run = launches(nursery, tmp_path, NOISE)
     ((code, out),) = run.run()
     assert code == 3
-    assert "state-exact: two undisturbed runs differ here too; what is restored is equal" in out
+    assert "state-exact: two undisturbed runs differ here too, in model.safetensors" in out
     assert not gate_of(run).passed
 
 
