@@ -92,7 +92,7 @@ def _others(name: str, rule: str | None, methods: Collection[str], of: Known | N
 
 
 def _alike(name: str) -> str | None:
-    names = [each.name for each in KNOWN if not each.name.endswith(".")]
+    names = [each.name for each in KNOWN if not each.name.endswith(".") and each.name != name]
     found = difflib.get_close_matches(name.removeprefix(WORST), names, n=1, cutoff=0.75)
     return f"did you mean {found[0]}?" if found else None
 
