@@ -30,7 +30,7 @@ from raykit.records import (
     Segment,
     Series,
 )
-from raykit.replays import alike
+from raykit.replays import alike, start_of
 from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.commit import MANIFEST, MAX_MANIFEST_BYTES
@@ -59,9 +59,9 @@ class Overlap:
         self._run = run
         self._hold_s = hold_s
         self._measured = measured(state)
-        self._after = 0 if mine.resume is None else mine.resume.update
-        self._segments = [event for event in state.events if isinstance(event, Segment)]
-        self._segments = [segment for segment in self._segments if segment.last > self._after]
+        self._after = start_of(mine)
+        segments = (event for event in state.events if isinstance(event, Segment))
+        self._segments = [segment for segment in segments if segment.last > self._after]
         self._committed = {event.key: event.sha256 for event in state.events if isinstance(event, Commit)}
         self._attempts = {attempt.attempt: attempt for attempt in state.attempts}
         self._last = max((s.last for s in self._segments if s.series == "train"), default=self._after)
@@ -115,7 +115,7 @@ class Overlap:
             earlier = patiently(partial(self._bytes, key), hold_s=self._hold_s)
             if earlier is not None:
                 found = _of_manifests(key, earlier, manifest, committed=key in self._committed)
-                return self._differs("manifests", attempt, manifest.update, found)
+                return self._held("manifests", attempt, _difference(manifest.update, found))
         return []
 
     def _bytes(self, key: str) -> bytes | None:
@@ -130,19 +130,13 @@ class Overlap:
 
     def _hold(self, earlier: AnyRow, row: AnyRow) -> list[Compared]:
         kind = "rows" if isinstance(row, Row) else "evaluations"
-        was, now = (_bits(each) for each in (earlier, row))
-        return self._differs(kind, earlier.attempt, row.update, next(_unequal(was, now, _prefix(row)), None))
+        return self._held(kind, earlier.attempt, difference_of(earlier, row))
 
-    def _differs(
-        self, kind: str, against: int, update: int, found: tuple[str, Any, Any] | None
-    ) -> list[Compared]:
+    def _held(self, kind: str, against: int, difference: FirstDifference | None) -> list[Compared]:
+        """One more of a kind was compared; what is said of it, if it differs."""
         self._counts[kind] += 1
         self._against = against if self._against is None else max(against, self._against)
-        if found is None:
-            return []
-        what, was, now = found
-        difference = FirstDifference(update=update, what=what, was=_shown(was), now=_shown(now))
-        return [self._said(against, difference)]
+        return [] if difference is None else [self._said(against, difference)]
 
     def _all_equal(self) -> list[Compared]:
         self._over = True
@@ -174,11 +168,14 @@ class Overlap:
 
 def difference_of(was: AnyRow, now: AnyRow) -> FirstDifference | None:
     """The first field in which two rows of one update differ, besides attempt and time; None if they are equal."""
-    found = next(_unequal(_bits(was), _bits(now), _prefix(now)), None)
+    return _difference(now.update, next(_unequal(_bits(was), _bits(now), _prefix(now)), None))
+
+
+def _difference(update: int, found: tuple[str, Any, Any] | None) -> FirstDifference | None:
     if found is None:
         return None
-    what, before, after = found
-    return FirstDifference(update=now.update, what=what, was=_shown(before), now=_shown(after))
+    what, was, now = found
+    return FirstDifference(update=update, what=what, was=_shown(was), now=_shown(now))
 
 
 def _by_update(store: ObjectStore, segment: Segment) -> Mapping[int, AnyRow]:
