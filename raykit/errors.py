@@ -37,6 +37,7 @@ fixes the exit code of the command line:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Self
 
 
@@ -297,6 +298,13 @@ class InsecureClusterError(Insecure):
     """A cluster that serves without a token, or that listens beyond loopback."""
 
     kind = "insecure-cluster"
+
+
+def some_of(names: Iterable[object], most: int, *, between: str = ", ") -> str:
+    """How a message names what there may be much of: the first `most`, and how many more there are."""
+    said = [str(name) for name in names]
+    more = f"{between.strip(' ,')} and {len(said) - most} more" if len(said) > most else ""
+    return between.join(said[:most]) + more
 
 
 def by_kind(kind: str) -> type[RaykitError]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from raykit.errors import PlanError
+from raykit.errors import PlanError, some_of
 from raykit.ids import Digest, digest_of
 from raykit.plan.tables import Qc
 from raykit.records import Roster, RosterUnit
@@ -60,10 +60,10 @@ def _quotas(qc: Qc, there: Mapping[str, int]) -> dict[str, int]:
     without = sorted(name for name in quotas if name not in there)
     if without:
         raise PlanError(
-            f"stratum {_named(without)} of {roster.stratum} has no members in the {roster.from_} split",
+            f"stratum {some_of(without, MAX_NAMED)} of {roster.stratum} has no members in the {roster.from_} split",
             field="qc.roster.units",
-            value=_named(without),
-            rule=f"one of {_named(sorted(there))}",
+            value=some_of(without, MAX_NAMED),
+            rule=f"one of {some_of(sorted(there), MAX_NAMED)}",
             remedy="take it out of qc.roster.units, or draw the roster from a split that has it",
         )
     short = {name: there[name] for name, quota in sorted(quotas.items()) if there[name] < quota}
@@ -93,7 +93,7 @@ def require_strata(qc: Qc, roles: Mapping[str, Counter[str]]) -> None:
     lost = sorted(roles.get("train", Counter()).keys() - roles.get(qc.roster.from_, Counter()).keys())
     if lost:
         raise PlanError(
-            f"stratum {_named(lost)} of {qc.roster.stratum} is trained on, and has no members in the "
+            f"stratum {some_of(lost, MAX_NAMED)} of {qc.roster.stratum} is trained on, and has no members in the "
             f"{qc.roster.from_} split",
             field="qc.roster.from",
             value=qc.roster.from_,
@@ -104,8 +104,3 @@ def require_strata(qc: Qc, roles: Mapping[str, Counter[str]]) -> None:
 
 def _key(name: str) -> str:
     return f'"{name}"'
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more

@@ -47,6 +47,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from raykit.errors import some_of
 from raykit.qc.scores import SHARES
 from raykit.records import FieldRule, FieldScore, QcFinding, Receipt, Score, Suite, Tally
 
@@ -153,7 +154,7 @@ def _unscored(suite: Suite, found: Found) -> Iterator[QcFinding]:
             yield QcFinding(
                 kind="missing" if what == "missing" else "nonfinite",
                 what=what,
-                found=f"{len(ids)} of {found.units.requested} units {says}: {_listed(ids)}",
+                found=f"{len(ids)} of {found.units.requested} units {says}: {some_of(ids, MAX_NAMED)}",
                 rule=f"none, or a threshold on {what} in qc.fail",
             )
 
@@ -250,7 +251,7 @@ def _worst(name: str, suite: Suite, found: Found, reference: Receipt | None) -> 
             what=name,
             stratum=worst,
             found=f"{shown(beyond[worst])} there, {shown(score.value)} over all; "
-            f"{len(beyond)} of {len(score.strata)} strata would fail: {_listed(list(beyond))}",
+            f"{len(beyond)} of {len(score.strata)} strata would fail: {some_of(beyond, MAX_NAMED)}",
             rule=f"fails if {rule}, of all together; worst.{name} holds each stratum to it",
         )
 
@@ -261,7 +262,8 @@ def _not_all(found: Found) -> Iterator[QcFinding]:
         yield QcFinding(
             kind="empty",
             what="units",
-            found=f"{len(found.empty)} of {found.units.requested} have nothing to score: {_listed(found.empty)}",
+            found=f"{len(found.empty)} of {found.units.requested} have nothing to score: "
+            f"{some_of(found.empty, MAX_NAMED)}",
             rule="something to score in every unit",
         )
     for name, score in found.metrics.items():
@@ -349,7 +351,7 @@ def _field(name: str, score: FieldScore, suite: Suite) -> Iterator[QcFinding]:
         yield QcFinding(
             kind="dead-dimension",
             what=name,
-            found=f"{len(score.dead)} of {score.dimensions} dimensions: {_listed(score.dead)}",
+            found=f"{len(score.dead)} of {score.dimensions} dimensions: {some_of(score.dead, MAX_NAMED)}",
             rule=f"each at least {rule.collapse:g} of its spread at update 0",
         )
     if rule.bounds is None:
@@ -440,8 +442,3 @@ def shown(value: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
-
-
-def _listed(names: Sequence[object]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(str(name) for name in names[:MAX_NAMED]) + more

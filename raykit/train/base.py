@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from raykit.errors import CorruptError, GateError, NotFoundError
+from raykit.errors import CorruptError, GateError, NotFoundError, some_of
 from raykit.ids import sha256
 from raykit.plan import TRAINS_FROM, Lock, LockedBase, Plan
 from raykit.records import Manifest
@@ -273,9 +273,8 @@ def _require_same(expected: Expected, found: Expected, *, what: str) -> None:
         if expected[name] != found[name]
     ]
     if wrong:
-        more = f"; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
         raise GateError(
-            f"{what}: {'; '.join(wrong[:NAMED])}{more}",
+            f"{what}: {some_of(wrong, NAMED, between='; ')}",
             field="base.candidate",
             rule="the same tensors by name, shape and dtype; nothing is left out, cut or converted",
             remedy="build the model that the base was trained as: run.params and run.dtype are how",

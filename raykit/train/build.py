@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from raykit.data import randomness
-from raykit.errors import GateError
+from raykit.errors import GateError, some_of
 from raykit.plan import Plan
 from raykit.train import rng
 from raykit.train.gang import Gang
@@ -168,7 +168,8 @@ def _train_mode(model: nn.Module, evaluating: Sequence[str]) -> list[str]:
                 f"the model has no module {name}",
                 field="run.evaluating",
                 value=name,
-                rule="names of modules: " + _few([each for each in before if each and "." not in each]),
+                rule="names of modules: "
+                + some_of((each for each in before if each and "." not in each), NAMED),
             )
         model.get_submodule(name).eval()
     return [name for name, module in model.named_modules() if module.training and not before[name]]
@@ -177,14 +178,13 @@ def _train_mode(model: nn.Module, evaluating: Sequence[str]) -> list[str]:
 def _said(cast: Mapping[str, torch.dtype], dtype: str) -> Iterator[str]:
     if cast:
         types = ", ".join(sorted({str(each).removeprefix("torch.") for each in cast.values()}))
-        yield f"cast from {types} to {dtype}, as run.dtype.params says: {_few([*cast])}"
+        yield f"cast from {types} to {dtype}, as run.dtype.params says: {some_of(cast, NAMED)}"
 
 
 def _said_of_modes(flipped: Sequence[str]) -> Iterator[str]:
     if flipped:
-        names = _few(
-            [name or "the model" for name in flipped if name.rpartition(".")[0] not in flipped or not name]
-        )
+        outermost = (name for name in flipped if name.rpartition(".")[0] not in flipped or not name)
+        names = some_of((name or "the model" for name in outermost), NAMED)
         yield (
             f"model() left {names} in evaluation mode, and training mode is set; run.evaluating names what is to stay"
         )
@@ -193,14 +193,9 @@ def _said_of_modes(flipped: Sequence[str]) -> Iterator[str]:
 def _said_of_unheld(live: Live) -> Iterator[str]:
     if names := unheld(live.model, live.optimizer):
         yield (
-            f"no optimizer holds {_few(names)}: trained by nothing, though its gradient counts in the norm and the clip"
+            f"no optimizer holds {some_of(names, NAMED)}: trained by nothing, though its gradient counts in the norm "
+            "and the clip"
         )
-
-
-def _few(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def require_norms(model: nn.Module) -> None:

@@ -7,12 +7,12 @@ it has gradients, and a scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
 
-from raykit.errors import GateError
+from raykit.errors import GateError, some_of
 from raykit.qc.possible import require_term
 from raykit.train.recipe import LossTerm
 from raykit.train.rows import Figures
@@ -95,15 +95,8 @@ def require_finite(model: nn.Module, update: int) -> None:
     broken = [name for name, p in model.named_parameters() if is_broken(p.detach(), buffer=False)]
     if broken:
         raise GateError(
-            f"nothing finite to keep: after update {update}, {listed(broken)} is not finite",
+            f"nothing finite to keep: after update {update}, {some_of(broken, MAX_NAMED)} is not finite",
             field="recipe.optimizer",
             rule="weights that are numbers",
             remedy="raykit checkpoints list shows the last one that is whole; look at what the last updates did",
         )
-
-
-def listed(names: Iterable[str]) -> str:
-    """Some names, and how many more."""
-    found = list(names)
-    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return ", ".join(found[:MAX_NAMED]) + more

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from raykit.data.content import content_digest
-from raykit.errors import GateError
+from raykit.errors import GateError, some_of
 from raykit.train.build import evaluating
 from raykit.train.hanging import hanging, of_model
 
@@ -189,7 +189,7 @@ class Watch:
             return
         for _, module, mode in self._modes:
             module.training = mode
-        yield f"sets the mode of {_some(name or 'the model' for name in changed)}"
+        yield f"sets the mode of {some_of((name or 'the model' for name in changed), MOST_NAMED)}"
 
     def _generator_changes(self) -> Iterator[str]:
         for name, generator, state in self._generators:
@@ -396,14 +396,8 @@ def _keys(device: str) -> torch.Tensor:
 
 def _void(method: str, found: list[str]) -> VoidError:
     return VoidError(
-        f"asked, the recipe's {method}() {_some(found)}: what it gave is void",
+        f"asked, the recipe's {method}() {some_of(found, MOST_NAMED)}: what it gave is void",
         field=f"recipe.{method.partition('(')[0]}",
         rule=RULE,
         remedy=REMEDY,
     )
-
-
-def _some(names: Any) -> str:
-    named = list(names)
-    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-    return ", ".join(named[:MOST_NAMED]) + more

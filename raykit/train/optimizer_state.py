@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from raykit.errors import GateError
+from raykit.errors import GateError, some_of
 from raykit.train.names import names_of, parameters_by_name
 
 FORMAT = 2
@@ -144,6 +144,8 @@ def in_order(scheduler: Any, places: list[int]) -> None:
 
 # --- groups -------------------------------------------------------------------------------------------------
 
+NAMED = 3
+"""How many parameters a refusal names."""
 NEW = -1
 """The place of a group that was not there."""
 
@@ -162,7 +164,7 @@ def _arrange(model: nn.Module, optimizer: torch.optim.Optimizer, wanted: Groups)
         left = [(n, each) for n, each in left if n != place]
         places.append(place)
     if left:
-        raise _other_groups(f"the group of {_few(left[0][1])} is not in the checkpoint")
+        raise _other_groups(f"the group of {some_of(sorted(left[0][1]), NAMED)} is not in the checkpoint")
     live = list(optimizer.param_groups)
     for group, place in zip(wanted, places, strict=True):
         parameters = [by_name[name] for name in group["params"]]
@@ -182,9 +184,9 @@ def _arrange(model: nn.Module, optimizer: torch.optim.Optimizer, wanted: Groups)
 def _require_free(names: set[str], held: set[str], by_name: Mapping[str, Any]) -> None:
     """A group that is not there can be added if its parameters are the model's, and in no other group."""
     if missing := names - by_name.keys():
-        raise _other_groups(f"{_few(missing)} is not in the model")
+        raise _other_groups(f"{some_of(sorted(missing), NAMED)} is not in the model")
     if taken := names & held:
-        raise _other_groups(f"{_few(taken)} is in a group of other parameters")
+        raise _other_groups(f"{some_of(sorted(taken), NAMED)} is in a group of other parameters")
 
 
 def _other_groups(why: str) -> GateError:
@@ -194,11 +196,6 @@ def _other_groups(why: str) -> GateError:
         rule="the same parameters in the same groups, in any order",
         remedy="make the groups as the run that saved them did",
     )
-
-
-def _few(names: set[str]) -> str:
-    first = sorted(names)[:3]
-    return ", ".join(first) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _fits(groups: Any, live: list[list[str]]) -> bool:

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from raykit.errors import PlanError
+from raykit.errors import PlanError, some_of
 from raykit.plan import Plan
 from raykit.plan.tables import FieldBounds, Qc
 from raykit.qc import thresholds
@@ -133,8 +133,7 @@ def check_params(recipe: Recipe, params: Mapping[str, Any]) -> Any:
 
 def named(findings: Sequence[PlanError]) -> str:
     """The first findings in one line, for where only one is shown."""
-    more = f"; and {len(findings) - MOST_SAID} more" if len(findings) > MOST_SAID else ""
-    return "; ".join(finding.message for finding in findings[:MOST_SAID]) + more
+    return some_of((finding.message for finding in findings), MOST_SAID, between="; ")
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from raykit.errors import some_of
 from raykit.ids import canonical
 from raykit.plan import Lock, Plan
 from raykit.records import GateResult
@@ -85,13 +86,12 @@ def dispatch_gate(live: Live, key: str) -> GateResult:
     mine = [setting.words for setting in compared if setting.differs]
     everyone = [live.gang.share(mine, by=rank) for rank in range(live.gang.world)]
     wrong = [f"rank {rank}: {words}" for rank, told in enumerate(everyone) for words in told]
-    more = f"; and {len(wrong) - MAX_TOLD} more" if len(wrong) > MAX_TOLD else ""
     return GateResult(
         gate=DISPATCH,
         key=key,
         passed=not wrong,
         scope=f"{len(compared)} settings on {live.gang.world} ranks",
-        found=f"{'; '.join(wrong[:MAX_TOLD])}{more}" if wrong else "every setting is as requested",
+        found=some_of(wrong, MAX_TOLD, between="; ") if wrong else "every setting is as requested",
         took_s=round(time.perf_counter() - start, 3),
     )
 

@@ -18,9 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from raykit.errors import GateError
+from raykit.errors import GateError, some_of
 from raykit.train.optimizer_state import named_groups, require_in_model
 
+NAMED = 3
+"""How many names a refusal gives."""
 FINAL = "make it at its final size in model(), or keep it in the recipe's state_dict()"
 
 _training = itemgetter("training")
@@ -88,7 +90,7 @@ class Structure:
         ]
         module = self._model if changed[0] == "the model" else self._model.get_submodule(changed[0])
         raise GateError(
-            f"update {update}: {when}, {_few(changed)} {_are(changed)} in "
+            f"update {update}: {when}, {some_of(changed, NAMED)} {_are(changed)} in "
             f"{'training' if module.training else 'evaluation'} mode, and {_are(changed)} built in the other",
             field="recipe.losses",
             rule="each module trains in the mode that it was built in",
@@ -248,13 +250,13 @@ def _changes(was: _Known, now: _Known, world: int) -> Iterator[tuple[str, str]]:
         for names in was.groups:
             if names not in now.groups:
                 yield (
-                    f"the optimizer's group of {_few(sorted(names))} is gone, or of other parameters",
+                    f"the optimizer's group of {some_of(sorted(names), NAMED)} is gone, or of other parameters",
                     "keep the groups, and set the learning rate of what is not to train to 0; adding one is fine",
                 )
     if world > 1 and was.frozen != now.frozen:
         yield (
-            f"requires_grad of {_few(sorted(was.frozen ^ now.frozen))} is another one, and gradients are summed over "
-            f"{world} ranks by what it was",
+            f"requires_grad of {some_of(sorted(was.frozen ^ now.frozen), NAMED)} is another one, and "
+            f"gradients are summed over {world} ranks by what it was",
             "train with run.workers = 1, or let it train from the start with a learning rate of 0",
         )
 
@@ -275,7 +277,3 @@ def _words(kind: Kind) -> str:
 
 def _are(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from raykit.data.members import names_of
-from raykit.errors import GateError, PlanError
+from raykit.errors import GateError, PlanError, some_of
 from raykit.records import Receipt, Request, Roster, RosterUnit, Suite
 from raykit.store.base import ObjectStore
 from raykit.train.inputs import content_of
@@ -69,10 +69,9 @@ def places_of(roster: Roster, dataset: Any, only: Collection[str] | None) -> lis
                 changed.append(unit.id)
         places.append(place)
     if changed:
-        more = f" and {len(changed) - MAX_NAMED} more" if len(changed) > MAX_NAMED else ""
         raise GateError(
             f"{len(changed)} of {len(places)} units of the roster have another content than when it was drawn: "
-            f"{', '.join(changed[:MAX_NAMED])}{more}",
+            + some_of(changed, MAX_NAMED),
             field="dataset.content",
             rule="the same ids, with the same content",
             remedy="put the data back, or give the new data an experiment of their own",
