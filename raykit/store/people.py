@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from raykit.errors import NotFoundError
 from raykit.pauses import Acts, InForce, fold_acts
+from raykit.plan import Plan
 from raykit.records import (
     Cancelled,
     Cause,
@@ -192,6 +193,16 @@ def read_acts(store: ObjectStore, experiment: str) -> Acts:
         StoreUnavailableError: the store did not answer.
     """
     return People(store, experiment).refresh()
+
+
+def harmless_of(store: ObjectStore, experiment: str, plan: Plan) -> frozenset[str]:
+    """State outside of checkpoints that does not matter, as the plan or a person says.
+
+    Raises:
+        CorruptError: a log is damaged.
+        StoreUnavailableError: the store did not answer.
+    """
+    return read_acts(store, experiment).harmless | frozenset(plan.run.harmless)
 
 
 def read_scope(store: ObjectStore, scope: str) -> Acts:

@@ -16,6 +16,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from raykit.errors import GateError
+from raykit.exactness import RESUME_GATE
 from raykit.reconcile import require_attempt
 from raykit.records import GateResult, Record, RunEntry
 from raykit.store.log import RunLog
@@ -28,7 +29,7 @@ _REMEDIES = {
     settings.DISPATCH: "put back what differs, or ask for what is there, in a plan of its own",
     "first": "look at the first batch, the loss terms and what the optimizer holds; raykit does not step on what is "
     "not finite",
-    "resume": "set run.resume to what was measured, or give the recipe a state_dict() for state of its own",
+    RESUME_GATE: "set run.resume to what was measured, or give the recipe a state_dict() for state of its own",
 }
 
 
@@ -93,7 +94,7 @@ class Gates:
         )
         gc.freeze()  # what is here already is not what the gates' worlds leave to be collected, and there is much of it
         try:
-            for name, gate in (("first", probes.first_gate), ("resume", probes.resume_gate)):
+            for name, gate in (("first", probes.first_gate), (RESUME_GATE, probes.resume_gate)):
                 if name not in passed:
                     self._require_passed(gate(bench, self._key(name)), attempt, _ways_out(bench))
         finally:
@@ -111,7 +112,7 @@ class Gates:
         if not result.passed:
             raise GateError(
                 f"the {result.gate} gate failed: {result.found}",
-                rule=f"needs {self.inputs.plan.run.needed}" if result.gate == "resume" else None,
+                rule=f"needs {self.inputs.plan.run.needed}" if result.gate == RESUME_GATE else None,
                 remedy=remedy or _REMEDIES[result.gate],
             )
 

@@ -24,6 +24,7 @@ import torch
 
 from raykit.data.content import content_digest
 from raykit.errors import GateError, PlanError
+from raykit.exactness import RESUME_GATE
 from raykit.ids import digest_of, sha256
 from raykit.plan import Plan
 from raykit.reconcile import falls_short
@@ -135,7 +136,7 @@ def resume_gate(bench: Bench, key: str) -> GateResult:
     lost = bench.lost = _lost(bench, undisturbed, twin, resumed)
     exactness, found = _judge(bench, undisturbed, twin, resumed, lost)
     return GateResult(
-        gate="resume",
+        gate=RESUME_GATE,
         key=key,
         passed=not falls_short(exactness, bench.plan.run.needed),
         scope=f"{UPDATES} updates, stopped after {STOP}, on {bench.gang.world} ranks",

@@ -22,13 +22,12 @@ import torch
 from raykit.data.randomness import HASH_SEED
 from raykit.errors import FencedError, LeaseLostError, RaykitError
 from raykit.exactness import words_of
-from raykit.plan import Plan
 from raykit.reconcile import require_attempt
 from raykit.records import Compared, Record, RunEntry, Unreplayed
 from raykit.replays import Span, deadline_s, is_replayed, span_of, why_none, within_share
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
-from raykit.store.people import read_acts
+from raykit.store.people import harmless_of
 from raykit.store.scratch import scratch
 from raykit.train.directive import Directive
 from raykit.train.gang import Gang
@@ -241,16 +240,6 @@ class Replays:
             raise
         except RaykitError as error:
             print(f"what came of the replay could not be written: {error.kind}: {error}", flush=True)
-
-
-def harmless_of(store: ObjectStore, experiment: str, plan: Plan) -> frozenset[str]:
-    """State outside of checkpoints that does not matter, as the plan or a person says.
-
-    Raises:
-        CorruptError: the experiment's log is damaged.
-        StoreUnavailableError: the store did not answer.
-    """
-    return read_acts(store, experiment).harmless | frozenset(plan.run.harmless)
 
 
 def _release(device: torch.device) -> None:

@@ -26,7 +26,7 @@ from raykit.store import layout
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good, newest_good
 from raykit.store.log import Log
-from raykit.store.people import read_acts
+from raykit.store.people import harmless_of
 from raykit.store.plans import read_run_plan
 from raykit.train import facts, frozen
 from raykit.train.inputs import Task
@@ -121,7 +121,7 @@ def compare_start(
     if good is None:
         return Origin(good=None, found=changed, target=task.experiment)
     made_by = next(a for a in state.attempts if a.attempt == good.commit.attempt)
-    harmless = frozenset(plan.run.harmless) | read_acts(store, task.experiment).harmless
+    harmless = harmless_of(store, task.experiment, plan)
     found = (*_differences(store, task, plan, made_by, now, code), *_shown(plan, state, harmless), *changed)
     as_frozen = (made_by.plan, made_by.code) == (task.plan, task.code)
     target = task.experiment if as_frozen else "PLAN"

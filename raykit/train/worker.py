@@ -13,6 +13,7 @@ from typing import Any
 
 from raykit.data.members import compare
 from raykit.errors import FencedError, FleetPaused, GateError, RaykitError
+from raykit.exactness import RESUME_GATE
 from raykit.reconcile import RunState, require_attempt, require_launch
 from raykit.records import (
     AttemptEnded,
@@ -27,7 +28,7 @@ from raykit.store import open_store
 from raykit.store.base import ObjectStore
 from raykit.store.commit import Good
 from raykit.store.log import RunLog
-from raykit.store.people import read_acts
+from raykit.store.people import harmless_of
 from raykit.store.place import this_place
 from raykit.store.plans import read_run_plan
 from raykit.store.scratch import scratch
@@ -100,6 +101,8 @@ class _Decision:
     """The lock of the attempt that made that checkpoint."""
     exactness: Any
     gates_passed: frozenset[str]
+    harmless: frozenset[str]
+    """State outside of checkpoints that does not matter, as the plan and people say."""
 
 
 class _Attempt:
@@ -134,8 +137,6 @@ class _Attempt:
         self._sample = sample_of(inputs.dataset, inputs.source) if gang.leads else None
         self._parts = Parts.of(store, inputs, gang)
         self._worlds = Worlds(self._parts)
-        self._harmless = frozenset(self._plan.run.harmless)
-        """State outside of checkpoints that does not matter, as the plan says, and then people as well."""
         self._facts = {**facts.here(gang, self._plan.run.threads), **inputs.outside}
         self._gates = Gates(task=task, gang=gang, log=self._log, inputs=inputs, facts=self._facts)
 
@@ -195,13 +196,12 @@ class _Attempt:
                 "manifest": None if chosen.good is None else chosen.good.manifest.plain(),
                 "plan": None if chosen.good is None else self._plan_of(chosen.good),
                 "gates": self._gates.passed(),
-                "harmless": sorted(read_acts(self._store, self._task.experiment).harmless),
+                "harmless": sorted(harmless_of(self._store, self._task.experiment, self._plan)),
             }
 
         told = self._gang.leader_does(lead)
-        self._harmless = self._harmless.union(told["harmless"])
-        gates = frozenset(told["gates"])
-        return _Decision(told["attempt"], _good(told), told["plan"], told["exactness"], gates)
+        gates, harmless = frozenset(told["gates"]), frozenset(told["harmless"])
+        return _Decision(told["attempt"], _good(told), told["plan"], told["exactness"], gates, harmless)
 
     def _plan_of(self, good: Good) -> str:
         """The lock that a checkpoint was made under, on rank 0."""
@@ -349,7 +349,7 @@ class _Attempt:
             begins=decision.good is None,
             saver=saver,
             rows=rows,
-            watch=self._watch(built, stamp),
+            watch=self._watch(decision, built, stamp),
             directive=self._directive,
             micro_batches=self._parts.micro_batches(built.live.progress.update),
             development=self._parts.development(),
@@ -408,12 +408,12 @@ class _Attempt:
                 initial,
                 lambda: self._worlds.world(warm_up),
                 passed=decision.gates_passed,
-                harmless=self._harmless,
+                harmless=decision.harmless,
             )
 
-    def _watch(self, built: Built, stamp: Stamp) -> Watching | None:
+    def _watch(self, decision: _Decision, built: Built, stamp: Stamp) -> Watching | None:
         """What looks for undeclared state at saves; None on other ranks, and where no gate has looked before."""
-        gate = self._log.state.gates.get("resume")
+        gate = self._log.state.gates.get(RESUME_GATE)
         if not self._gang.leads or gate is None or gate.cleared is None:
             return None
         return Watching(
@@ -422,7 +422,7 @@ class _Attempt:
             built.live,
             lambda: roots_of(built, self._inputs),
             cleared=gate.cleared,
-            harmless=self._harmless,
+            harmless=decision.harmless,
             since=self._began,
         )
 

@@ -23,6 +23,7 @@ from raykit.records import CODE_OF, AttemptStarted, Compared, Record, Replaying,
 from raykit.replays import Span, deadline_s, due_beside, is_replayed, span_of
 from raykit.store.base import ObjectStore
 from raykit.store.log import RunLog
+from raykit.store.people import harmless_of
 from raykit.store.place import this_place
 from raykit.store.plans import read_run_plan
 from raykit.store.scratch import scratch
@@ -30,7 +31,7 @@ from raykit.train import facts
 from raykit.train.gang import alone
 from raykit.train.inputs import Task
 from raykit.train.replay import Order
-from raykit.train.replaying import Child, Surroundings, harmless_of
+from raykit.train.replaying import Child, Surroundings
 from raykit.work.puller import ENDS, Hand, Puller, Turn, surely
 
 POLL_S: Final = 0.2
