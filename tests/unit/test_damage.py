@@ -5,17 +5,15 @@ FAULT-C01, FAULT-C02, FAULT-C05
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from makegen import drive, toy_set
 from makejob import GenJob
+from test_gen_unit import _as_it_was  # noqa: F401 - the fixture is used by every test
 
 from raykit.errors import GateError
 from raykit.records import Column, GenerationContract
@@ -26,20 +24,6 @@ from raykit.store.generation import Shards
 from raykit.store.parquet import read_parquet
 
 LIST, STRUCT = pa.list_(pa.float32()), pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    """What a producer fixes in its process goes with the test."""
-    threads, exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    filled, path = torch.utils.deterministic.fill_uninitialized_memory, list(sys.path)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(exact)
-    torch.utils.deterministic.fill_uninitialized_memory = filled
-    sys.modules.pop("recipe", None)
-    sys.path[:] = path
-
 
 # --- the rows themselves ------------------------------------------------------------------------------------
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from test_qc_unit import PROBE, Job
+from test_qc_unit import PROBE, Job, _as_it_was  # noqa: F401 - the fixture is used by every test
 from torch import nn
 
 from raykit.errors import GateError
@@ -25,22 +24,6 @@ from raykit.train.hanging import apart, ids_on, require_all_saved
 from raykit.train.looking import Asked, VoidError, Watch, fingerprints, looking
 from raykit.work.again import Elsewhere
 from raykit.work.qc_unit import Bench
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    """What a bench fixes in its process goes with the test."""
-    threads, exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
-    modules, path = set(sys.modules), list(sys.path)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(exact)
-    torch.utils.deterministic.fill_uninitialized_memory = filled
-    for name in set(sys.modules) - modules:
-        if name in ("recipe", "variant"):
-            del sys.modules[name]
-    sys.path[:] = path
 
 
 class Net(nn.Module):
