@@ -70,9 +70,7 @@ def build(plan: Plan, recipe: Recipe, params: Any, gang: Gang) -> Built:
         PlanError: the recipe raised something; the message has its file and line.
     """
     run = plan.run
-    made = _made(recipe, params, seed=run.seed)
-    cast = _cast(made, DTYPE[run.dtype.params])
-    model = made.to(device=gang.device)
+    model, cast = _made(recipe, params, seed=run.seed, device=gang.device, dtype=run.dtype.params)
     flipped = _train_mode(model, run.evaluating or ())
     with asking("recipe.optimizer"):
         optimizer = recipe.optimizer(model, params)
@@ -118,12 +116,14 @@ def make_model(recipe: Recipe, params: Any, *, seed: int, device: torch.device, 
         GateError: the recipe gives something that is not a module, or has parameters without a shape.
         PlanError: the recipe raised something; the message has its file and line.
     """
-    model = _made(recipe, params, seed=seed)
-    _cast(model, DTYPE[dtype])
-    return model.to(device=device)
+    model, _ = _made(recipe, params, seed=seed, device=device, dtype=dtype)
+    return model
 
 
-def _made(recipe: Recipe, params: Any, *, seed: int) -> nn.Module:
+def _made(
+    recipe: Recipe, params: Any, *, seed: int, device: torch.device, dtype: str
+) -> tuple[nn.Module, Mapping[str, torch.dtype]]:
+    """The model, and what of its parameters was cast."""
     rng.seed(randomness.init(seed))
     with asking("recipe.model"):
         model = recipe.model(params)
@@ -137,7 +137,8 @@ def _made(recipe: Recipe, params: Any, *, seed: int) -> nn.Module:
                 rule="a model whose parameters are all there: an optimizer and a checkpoint need them",
                 remedy="run one batch first, in model(): model(torch.zeros(...)), or give the sizes",
             )
-    return model
+    cast = _cast(model, DTYPE[dtype])
+    return model.to(device=device), cast
 
 
 def _cast(model: nn.Module, dtype: torch.dtype) -> dict[str, torch.dtype]:
