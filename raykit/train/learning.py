@@ -1,8 +1,8 @@
 """Whether anything is trained: what one update did to the model, and what is left of it at the end.
 
-A run whose gradients are all zero, whose optimizer holds other parameters than the model's, or whose learning rate is
-zero completes like any other: its checkpoints are those of update 0. A warm-up that begins at zero is none of these:
-it has gradients, and a scheduler.
+A run whose gradients are all zero, whose optimizer holds nothing that has one, or whose learning rate is zero completes
+like any other: its checkpoints are those of update 0. A warm-up that begins at zero is none of these: it has gradients,
+and a scheduler.
 """
 
 from __future__ import annotations

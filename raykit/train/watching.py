@@ -63,7 +63,7 @@ class Watching:
         if not names:
             return []
         update, attempt = self._live.progress.update, self._stamp.attempt
-        return [Undeclared(attempt=attempt, update=update, names=names, lowers=lowers(names))]
+        return [Undeclared(attempt=attempt, update=update, names=names, lowers=_lowers(names))]
 
     def _saved(self) -> Any:
         """The trees of a checkpoint, but the moments, which nobody else holds."""
@@ -76,10 +76,7 @@ class Watching:
         }
 
 
-def lowers(names: Collection[str]) -> Exactness:
+def _lowers(names: Collection[str]) -> Exactness:
     """The class that a run falls to that has undeclared state: without it, the same rows come in the same order,
     unless it is the dataset's."""
     return "inexact" if any(name.startswith("dataset") for name in names) else "order-exact"
-
-
-__all__ = ["Watching"]

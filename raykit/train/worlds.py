@@ -19,7 +19,7 @@ from raykit.train.build import Built, build, left_alone, make_model
 from raykit.train.effect import require_effect
 from raykit.train.find_recipe import apart, own_modules
 from raykit.train.hanging import require_all_saved
-from raykit.train.hidden import surroundings
+from raykit.train.hidden.undo import put_back
 from raykit.train.hidden.walk import Roots
 from raykit.train.inputs import Inputs
 from raykit.train.params import check_params
@@ -39,7 +39,7 @@ class Worlds:
     @contextmanager
     def fresh(self) -> Iterator[Inputs]:
         """In the block, the recipe's modules, the recipe and the dataset, made anew."""
-        with apart(self.parts.inputs.folder), surroundings.put_back():
+        with apart(self.parts.inputs.folder), put_back():
             yield self.parts.inputs.made_again()
 
     @contextmanager
@@ -59,7 +59,7 @@ class Worlds:
         parts = Parts.of(self.parts.store, inputs, gang)
 
         def warm_up(built: Built) -> None:
-            with surroundings.put_back(), left_alone(built.live.model):
+            with put_back(), left_alone(built.live.model):
                 stepper = Stepper(plan, inputs.recipe, built, gang)
                 for _ in range(2):  # the rebuilt buckets come into use with the second
                     stepper.accumulate(1, parts.micro_batches(0, last=1, loader_workers=0))

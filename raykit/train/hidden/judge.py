@@ -17,7 +17,7 @@ from raykit.exactness import covers, name_of
 from raykit.train.hidden.names import collapsed
 from raykit.train.hidden.prints import fingerprint, told
 from raykit.train.hidden.reads import Code, Place
-from raykit.train.hidden.surroundings import settings
+from raykit.train.hidden.undo import settings
 from raykit.train.hidden.walk import Owner, Roots, leaves
 
 

@@ -174,10 +174,9 @@ class _Walk:
     def _tensor(self, tensor: torch.Tensor, path: str, owner: Owner, depth: int) -> Iterator[Leaf]:
         if id(tensor) not in self._saved:
             yield Leaf(path, owner, tensor)
-        if (
-            isinstance(tensor, nn.Parameter) and id(tensor) not in self._saved
-        ):  # those of the model's are saved
-            yield Leaf(f"{path}.requires_grad", Owner(f"{path}.requires_grad"), tensor.requires_grad)
+            if isinstance(tensor, nn.Parameter):
+                flag = f"{path}.requires_grad"
+                yield Leaf(flag, Owner(flag), tensor.requires_grad)
         for name, value in vars(tensor).items():
             at = f"{path}.{name}"
             yield from self.value(value, at, Owner(at, name), depth)
