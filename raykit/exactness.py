@@ -165,6 +165,7 @@ def _of_undeclared(undeclared: Iterable[Undeclared], harmless: Set[str]) -> Iter
 
 __all__ = [
     "DECLARED",
+    "RESUME_GATE",
     "Basis",
     "Class",
     "Fall",

@@ -167,6 +167,7 @@ def needs(attempt: AttemptStarted) -> str:
 
 
 __all__ = [
+    "BEYOND",
     "Span",
     "alike",
     "deadline_s",
@@ -176,6 +177,7 @@ __all__ = [
     "needs",
     "same_facts",
     "span_of",
+    "start_of",
     "why_none",
     "why_not_replayed",
     "within_share",

@@ -364,8 +364,7 @@ def _development(
 
 def _stops(lock: Lock | None) -> bool:
     """Whether a rule stops the run: then it is the rule that a row's `best` speaks of."""
-    run = lock.settings.get("run") if lock else None
-    return isinstance(run, Mapping) and isinstance(run.get("stop"), Mapping)
+    return isinstance(_run_of(lock).get("stop"), Mapping)
 
 
 def _is_best(
